@@ -27,8 +27,8 @@ import pandas as pd
 from scipy.special import expit, logit, ndtr, ndtri
 
 from jaxrecall.analysis.fit.cells import Cell, Family
-from jaxrecall.analysis.fit.compare import comparison
-from jaxrecall.analysis.fit.estimate import Estimates, curve, of_best
+from jaxrecall.analysis.fit.compare import compare_values
+from jaxrecall.analysis.fit.estimate import Estimates, curve, estimate_at_best
 from jaxrecall.analysis.fit.tables import exponents, thresholds
 from jaxrecall.sweep.crossing import EDGE, OCTAVE, Curve, cloglog, loglog
 from jaxrecall.sweep.grid.axes import Names
@@ -325,7 +325,7 @@ def best_rates(curvature, replicates, of_search):
             made.append(
                 Cell({"lr": float(rate)}, levels, k, np.full_like(k, one.n_test))
             )
-        (found,) = of_best(Family("", made), 0.5, EDGE, "lr").found
+        (found,) = estimate_at_best(Family("", made), 0.5, EDGE, "lr").found
         yield read(min(truths), sure(found), 0)
 
 
@@ -630,7 +630,7 @@ def compared(shared, replicates, own=0.15):
             at = {"optimizer": optimizer}
             cells.append(Cell(at, levels, k, np.full_like(k, 2048)))
         e = estimates(Family("all", cells, powers=()), 0.5)
-        *_, row = comparison(e, "optimizer")
+        *_, row = compare_values(e, "optimizer")
         first, second = e.found
         off = second.log_x - first.log_x
         half = np.hypot(second.width, first.width) / 2

@@ -8,7 +8,6 @@ import decimal
 import itertools
 import json
 import math
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from hypothesis import strategies as st
 from jaxrecall import fit as fit_command
 from jaxrecall import report as report_command
 from jaxrecall.analysis.figures.style import text
-from jaxrecall.errors import FitError
 from jaxrecall.fit import fit
 
 RUNS = [
@@ -141,21 +139,6 @@ def test_any_parquet_file(tmp_path_factory, table, options):
     if "--where" not in options and "--of" not in options:
         arguments += ["--surrogate", "0"]
         assert CALLS("report", report_command.main, arguments) == fitted
-
-
-@examples(30, 1000)
-@given(tables(), st.booleans(), st.booleans())
-def test_any_dataframe(columns, typed, indexed):
-    names, values = zip(*columns, strict=True)
-    # by number, since names may come twice
-    frame = pd.DataFrame(dict(enumerate(map(pd.Series, values))))
-    frame.columns = names
-    # of pandas 2 about casts of large numbers
-    with warnings.catch_warnings(action="ignore"):
-        frame = frame.convert_dtypes() if typed else frame
-    if indexed and frame.columns.is_unique:
-        frame = frame.set_index(names[0])
-    CALLS("frame", lambda: fit(frame), refused=FitError)
 
 
 def test_of_two_columns_of_one_name_none_is_taken(tmp_path, capsys):

@@ -16,7 +16,6 @@ from test_fit import crossed, with_attrs
 from jaxrecall import plot
 from jaxrecall.analysis import report
 from jaxrecall.analysis.figures.figure import Chart
-from jaxrecall.analysis.figures.several import choice
 from jaxrecall.analysis.figures.table_of_runs import MEASURE, Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
 from jaxrecall.analysis.fit.roles import roles_of
@@ -277,30 +276,6 @@ def test_repeated_runs_are_no_seeds(drawn):
     plot.figure(switched.reset_index(drop=True), lines="d")
     (chart,) = drawn
     assert not n_wrong(chart, once, ["d"])
-
-
-def test_advice_selects_rows_of_every_type():
-    table = pd.DataFrame(
-        {
-            "text": ["it's", 'a "b"', "both ' and \""],
-            "float32": np.float32([0.1, 0.2, 0.3]),
-            "integer": np.int8([1, 2, 3]),
-            "truth": [True, False, False],
-            "infinite": [np.inf, 1.0, -np.inf],
-            "date": pd.date_range("2026-01-01", periods=3),
-            "category": pd.Categorical(["a", "b", "c"]),
-            "missing": [None, 64, None],
-        }
-    )
-    for name in table:
-        for rows in (table[:2], table[1:]):
-            if rows[name].nunique(dropna=False) > 1:
-                selected = eval(choice(rows, [name]), {"df": table})
-                assert len(selected) == 1, name
-    rows = table.assign(missing=[None, None, 64.0], text="a")
-    assert choice(rows[:2], ["missing", "text", "truth"]) == 'df[df["truth"] == True]'
-    rows["missing"] = pd.Series([None, "x", "x"], dtype=object)
-    assert choice(rows, ["missing", "truth"]) == 'df[df["missing"] == "x"]'
 
 
 def test_thresholds_name_laws_as_the_table_does():

@@ -181,36 +181,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
         assert error.mean().abs().max() < 0.02
 
 
-def test_coverage_prints_its_figures(capsys, monkeypatch):
-    few = {"few": coverage.Setting(seeds=(8,), levels=(6,))}
-    monkeypatch.setattr(coverage, "SETTINGS", few)
-    coverage.main(["laws", "ratios", "--replicates", "3"])
-    printed = capsys.readouterr().out
-    assert "3 replicates: exponents" in printed
-    assert "shift both by 0.8: by pairs" in printed
-
-
-REGULAR = {"levels": (8,), "plateau": 0.0, "one_step": 0.0, "censored": 0.0}
-
-
-def test_the_drawn_truth_is_where_the_mean_of_very_many_seeds_crosses():
-    setting = coverage.Setting(seeds=(20000,), n_test=10**6, **REGULAR)
-    truth = coverage.draw(np.random.default_rng(3), setting)
-    crossings = coverage.estimates(truth.family, 0.5).found
-    for found, star in zip(crossings, truth.N_star, strict=True):
-        assert abs(found.log_x - np.log(star)) < 3 * found.shape_error + 0.02
-
-
-def test_the_shape_that_all_curves_share_cancels_in_a_difference():
-    truth = coverage.draw(np.random.default_rng(0), coverage.Setting(**REGULAR))
-    e = coverage.estimates(truth.family, 0.5)
-    shapes = [one.shapes for one in e.found]
-    ranges = np.ptp([shapes[0], shapes[1], shapes[0] - shapes[1]], axis=1)
-    weights = np.eye(3, len(shapes))
-    weights[2] = weights[0] - weights[1]
-    assert_close(e.shape_deviation(weights), ranges / np.sqrt(12))
-
-
 def measured(means, along="N"):
     """The only threshold of a table of these mean accuracies, each seed's a little
     off.
@@ -514,22 +484,6 @@ def test_what_is_a_copy():
     assert not copied(frame[(frame["N"] == 64)].assign(n_correct=0), d=64)
     # may be chance
     assert not copied(table(seeds=1, levels=(64, 512, 8192), n_test=3), d=64)
-
-
-def test_the_copies_of_a_drawn_table_are_found():
-    truth = coverage.draw(np.random.default_rng(1), coverage.Setting(copies=0.5))
-    assert truth.exponents[2] == 0
-    cells = truth.family.cells
-    curves = [
-        crossed(N=cell.N, seed=range(cell.n.shape[1])).assign(
-            **cell.at, n_test=cell.n.ravel(), n_correct=cell.k.ravel()
-        )
-        for cell in cells
-    ]
-    found = fit(pd.concat(curves)).thresholds["copy_of"].fillna("").tolist()
-    copies = [f"L = {cell.copy_of['L']}" if cell.copy_of else "" for cell in cells]
-    assert found == copies
-    assert 0 < found.count("") < 24
 
 
 def test_a_law_within_a_regime():

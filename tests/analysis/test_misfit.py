@@ -7,7 +7,7 @@ from scipy.stats import t as student
 from test_fit import crossed
 from tolerances import assert_close
 
-from jaxrecall.analysis.fit.misfit import agreement, half_widths, misfit
+from jaxrecall.analysis.fit.misfit import half_widths, misfit
 from jaxrecall.fit import fit
 from results import coverage
 
@@ -116,18 +116,6 @@ def test_clusters_have_the_variance_and_the_freedom_of_their_source():
         freedom = np.trace(B) ** 2 / np.trace(B @ B)
         half = student.ppf(0.975, freedom) * np.linalg.norm(scores)
         assert_close(found[j - 1], half)
-
-
-def test_misfits_of_a_cluster_agree():
-    cluster = np.repeat(np.arange(4), 3)
-    off = np.array([1.0, -1.0, 2.0, -2.0])[cluster]
-    alike, alone, across = (
-        agreement(np.tile(off, (7, 1)), 6, each)
-        for each in (cluster, np.arange(12), np.arange(12) % 3)
-    )
-    assert_close(alike, 1)
-    assert alone == 0
-    assert across < 0
 
 
 def test_cells_without_an_interval_are_not_in_the_law():

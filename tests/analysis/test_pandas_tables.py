@@ -101,20 +101,14 @@ def plain_lines():
     return drawn(PLAIN)
 
 
-def check_drawn(name, plain_lines, folder):
-    for lines, plain in zip(drawn(MADE[name](folder)), plain_lines, strict=True):
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in [*MADE][:-1]]
+
+
+@pytest.mark.parametrize("name", ["nullable numbers", *SLOW])
+def test_a_table_of_pandas_is_drawn_as_the_plain_one(name, plain_lines, tmp_path):
+    for lines, plain in zip(drawn(MADE[name](tmp_path)), plain_lines, strict=True):
         for mine, theirs in zip(lines, plain, strict=True):
             assert_close(mine, theirs)
-
-
-def test_nullable_numbers_are_drawn_as_plain_ones(plain_lines, tmp_path):
-    check_drawn("nullable numbers", plain_lines, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MADE)
-def test_a_table_of_pandas_is_drawn_as_the_plain_one(name, plain_lines, tmp_path):
-    check_drawn(name, plain_lines, tmp_path)
 
 
 def test_thresholds_with_an_index_are_set_as_the_plain_ones():

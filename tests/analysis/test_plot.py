@@ -256,13 +256,3 @@ def test_several_columns_are_panels_with_their_own_scales():
         assert_close(median[:, 1], np.full(len(LEVELS), value))
     assert [ax.get_ylabel() for ax in drawn.axes] == ["a", "", "", "b", "", ""]
     assert [ax.get_yscale() for ax in drawn.axes] == ["linear"] * 3 + ["log"] * 3
-
-
-def test_axes_and_accuracy_come_from_the_metadata_of_the_table():
-    rows = [(a, kind, seed) for a in (1.0, 2.0) for kind in "xy" for seed in (0, 1)]
-    frame = pd.DataFrame(rows, columns=["a", "kind", "seed"])
-    frame["score"] = frame["a"] * (1 + frame["seed"])
-    frame.attrs = {"axes": ["a", "kind"], "accuracy": "score"}
-    for ax in (plot.accuracy(frame, x="a"), plot.figure(frame, x="a").axes[0]):
-        assert [xy(line).tolist() for line in ax.lines] == [[[1, 1.5], [2, 3]]] * 2
-    assert legend(plot.accuracy(frame, x="a")) == ["kind = x", "kind = y"]

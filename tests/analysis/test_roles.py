@@ -167,14 +167,6 @@ def test_roles_are_those_that_the_owner_stated(tmp_path):
     assert ax.get_ylabel() == "acc: share that is retrieved (fraction)"
 
 
-def test_without_a_direction_the_ends_decide():
-    frame = crossed(N=[2.0, 4, 8, 16, 32, 64], seed=range(8))
-    frame["accuracy"] = 1 / (1 + frame["N"] / (10 + frame["seed"] / 10))
-    found = fit(frame).thresholds
-    assert_crosses(found, [10.3])
-    assert found["censored"].tolist() == ["no"]
-
-
 def test_axes_are_asked_for_where_several_could_be_meant():
     frame = foreign().rename(columns={"run": "seed", "test_acc": "accuracy"})
     with pytest.raises(FitError, match=r"^along: not given.* allowed: width, ctx, n_t"):

@@ -52,7 +52,7 @@ OTHER = {"pool": 512, "embedding": EQUAL, "trigger_in_value": False}
 HEADINGS = [
     ({}, ""),
     (OTHER, f", pool = 512, embedding = {EQUAL}, trigger_in_value = false"),
-    ({"embedding": LONG}, ", embedding = array"),
+    ({"embedding": LONG}, f", embedding = {LONG}"),
 ]
 
 

@@ -20,11 +20,11 @@ from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.columns import Table, groups, is_numeric, without
+from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
 from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
-from .several import telling
 from .style import Style, look, settings
 from .table_of_runs import (
     MEASURE,
@@ -44,12 +44,6 @@ BARE: Style = {"marker": "o", "size": 0.9, "linestyle": "none"}
 DOTTED: Style = {"marker": "none", "width": 0.5, "linestyle": ":"}
 FITTED: Style = {"marker": "none", "width": 0.8}
 """The style of fitted curves and laws."""
-
-LONGEST_LAW = 30
-"""The largest number of characters that a law may have in a heading.
-
-A longer law is shown by its name alone.
-"""
 
 
 def accuracy(
@@ -176,13 +170,13 @@ def phase(
     levels = with_columns(runs.levels, x, y)
     used = columns_in(x) | columns_in(y)
     across = [name for name in (x, y) if runs.along not in columns_in(name)]
-    panels = telling(levels, across, without(runs.axes, used))
+    panels = tell_apart(levels, across, without(runs.axes, used))
 
     def order(axis: str) -> tuple[bool, bool, int]:
         return axis in used, axis == runs.along, levels[axis].nunique()
 
     # each pixel must be one cell
-    panels += telling(levels, [x, y, *panels], sorted(runs.every, key=order))
+    panels += tell_apart(levels, [x, y, *panels], sorted(runs.every, key=order))
     named = runs.label
     if not runs.summary.is_share:
         named = f"{runs.summary} {named}"
@@ -319,7 +313,5 @@ def constants(frame: Table, roles: Roles) -> Selection:
             shared[name] = frame[name].iloc[0]
     for name, value in fixed(frame, roles).items():
         if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
-            if len(str(value)) > LONGEST_LAW:
-                value, _, _ = str(value).partition("(")
             shared[name] = value
     return shared

@@ -509,16 +509,11 @@ def _fitted(shown: str, inches: float, setting: str) -> tuple[str, float]:
     """
     size = points(setting)
     lines = _wrapped(re.sub("(?<!,) ", "\xa0", shown), inches, setting)
-    if _inches(lines, size) > 1.1 * inches:
-        lines = _wrapped(shown, inches, setting)
-    if lines.count("\n") > 2 or _inches(lines, size) > 1.1 * inches:
+    longest = max(map(len, lines.splitlines()), default=0)
+    if lines.count("\n") > 2 or longest * LETTER * size > 1.1 * inches:
         size *= SMALL
         lines = _wrapped(shown, inches / SMALL, setting)
     return lines.replace("\xa0", " "), size
-
-
-def _inches(lines: str, size: float) -> float:
-    return max(map(len, lines.splitlines()), default=0) * LETTER * size
 
 
 def _wrapped(shown: str, inches: float, setting: str) -> str:

@@ -20,9 +20,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from ...model.values import is_missing
 from ..fit.columns import Table
+from ..fit.tables import ABOVE, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:
@@ -37,11 +39,13 @@ X, Y = "_x", "_y"
 """The columns of numbers with the places of rows along both axes."""
 
 OPEN = {
-    "levels off": ("X", "levels off before"),
-    "not reached": ("^", "not reached, crosses above"),
-    "above": ("v", "crosses below"),
+    PLATEAU: ("X", "levels off before"),
+    ABOVE: ("v", "crosses below"),
 }
-"""A dict from the state of a cell without an estimate to its mark and legend entry."""
+OTHERWISE_OPEN = ("^", "not reached, crosses above")
+"""The mark and the legend entry of a cell without an estimate, by its state if it has
+one in OPEN.
+"""
 
 HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True}
 THEORY: Style = {"linestyle": DASH, "marker": "none", "width": 0.75}
@@ -207,7 +211,7 @@ def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
 class Points(Layer):
     """Estimates with bars from `lo` to `hi`, and open marks.
 
-    If the table has columns `state` and `tried`, cells whose state is in OPEN have an
+    If the table has columns `state` and `tried`, cells with a value of `tried` have an
     open mark at the value of `tried`. `joined` is whether a line joins the estimates,
     and `across` whether bars are along x.
     """
@@ -229,12 +233,10 @@ class Points(Layer):
         if panel.has_names or not self.joined:
             shown["linestyle"] = "none"
         panel.ax.errorbar(known[X], known[Y], **shown)
-        for state, (marker, _) in OPEN.items():
-            if "tried" in rows:
-                cells = rows.assign(**{Y: rows["tried"]})[rows["state"] == state]
-                hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
-                panel.ax.plot(cells[X], cells[Y], **hollow)
-                panel.ax.update_datalim(cells[[X, Y]])
+        for (marker, _), cells in _by_mark(rows):
+            hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
+            panel.ax.plot(cells[X], cells["tried"], **hollow)
+            panel.ax.update_datalim(cells[[X, "tried"]])
 
     def heights(self) -> Iterator[str]:
         yield self.y
@@ -248,9 +250,17 @@ class Points(Layer):
         if self.legend and len(self.table):
             usual: Style = {"marker": "o", "linestyle": "-" if self.joined else "none"}
             yield entry(self.legend, **usual | self.style)
-        for state, (marker, name) in OPEN.items():
-            if "tried" in self.table and (self.table["state"] == state).any():
-                yield entry(name, marker=marker, **HOLLOW)
+        for (marker, name), _ in _by_mark(self.table):
+            yield entry(name, marker=marker, **HOLLOW)
+
+
+def _by_mark(rows: Table) -> Iterable[tuple[tuple[str, str], Table]]:
+    """Returns the rows without an estimate by their mark and its legend entry."""
+    if "tried" not in rows:
+        return ()
+    rows = rows[rows["tried"].notna()]
+    marks = [OPEN.get(state, OTHERWISE_OPEN) for state in rows["state"]]
+    return rows.groupby(pd.Series(marks, rows.index, dtype=object))
 
 
 def _bars(values: np.ndarray, rows: Table, is_log: bool) -> np.ndarray | None:

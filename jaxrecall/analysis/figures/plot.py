@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -30,12 +30,12 @@ from ..fit import chosen_summary, numbers
 from ..fit.columns import Table, common, no_numbers, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import plain_table
+from ..fit.repeated import choose_one, tell_apart
 from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
 from ..fit.steps import ALL, LAST, at_steps
 from . import charts
 from .figure import COLUMN, Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline
-from .several import choice, telling
 from .style import label, look, sized
 from .table_of_runs import (
     BANDS,
@@ -54,7 +54,7 @@ from .table_of_runs import (
     scale_of,
     settings_apart,
     with_columns,
-    with_states,
+    with_tried,
 )
 from .theory_lines import Theory
 
@@ -180,13 +180,15 @@ def figure(
         raise UsageError("contour: it needs a table of runs, with a column seed")
     x = choose_along(df, roles, x, "x")
     axes, measured = ([x, *ys], [colour]) if colour else ([x], ys)
-    named = [] if colour else None if lines is None else _names(lines)
-    asked = Asked(axes, measured, named, [*chain(*places.values())])
+    named = _names(lines)
+    others = [*named, *chain(*places.values())]
+    has_lines = bool(colour) or lines is not None
     if "seed" in df:
-        df = _at_steps(df, *asked.every)
-        parts, named = _means(df, roles, asked, band)
+        df = _at_steps(df, *axes, *others, *measured)
+        parts, more = _means(df, roles, axes, measured, others, has_lines, band)
     else:
-        parts, named = _marks(df, asked)
+        parts, more = _marks(df, axes, measured, others, has_lines)
+    named += more
     if len(parts) > 1:
         table = _stacked(parts, measured)
         places, shown = _with_columns(places), VALUE
@@ -220,72 +222,70 @@ def figure(
         runs = Runs.of(df, roles, choose_along(df, roles, None))
         theory = Theory(runs)
         _tell_no_theory(runs)
-        chart = chart.plus(theory.contour(x, axes[1], asked.panels, 0.5))
+        chart = chart.plus(theory.contour(x, axes[1], others, 0.5))
         theory.warn()
     chart = chart.plus(_layers(over, axes))
     return _drawn(chart, style, on)
 
 
-class Asked(NamedTuple):
-    """The columns of a figure: those along its axes, those that are drawn, those of the
-    lines, or None if they are not given, and those of the panels.
-    """
-
-    axes: list[str]
-    measured: list[str]
-    lines: list[str] | None
-    panels: list[str]
-
-    @property
-    def others(self) -> list[str]:
-        return [*(self.lines or ()), *self.panels]
-
-    @property
-    def every(self) -> list[str]:
-        return [*self.axes, *self.others, *self.measured]
-
-
 def _means(
-    df: Table, roles: Roles, asked: Asked, band: str
+    df: Table,
+    roles: Roles,
+    axes: Sequence[str],
+    measured: Sequence[str],
+    others: Sequence[str],
+    has_lines: bool,
+    band: str,
 ) -> tuple[list[Table], list[str]]:
-    """Returns a table of means over seeds for each drawn column, and the lines."""
+    """Returns a table of means over seeds for each measured column, and further lines.
+
+    `others` are the columns of lines and panels. The axes without a place make lines,
+    unless `has_lines`.
+    """
+    placed = [*axes, *others]
     rows = rows_of(df, roles)
-    for name in common([*asked.axes, *asked.others], common(LAW_FIELDS, df)):
+    for name in common(placed, common(LAW_FIELDS, df)):
         rows[name] = df.loc[rows.index, name]  # the texts of laws have parameters
-    rows = _with_axes(rows, asked.axes, [*asked.others, *asked.measured])
-    _expect_numbers(rows, asked.measured)
-    lines, placed = asked.lines, [*asked.axes, *asked.others]
-    if lines is None:
-        lines = settings_apart(rows, roles, placed, asked.measured)
-        # the text of a law with a place contains its parameters
-        lines = [name for name in lines if name.partition(".")[0] not in placed]
-        placed += lines
-    free = PLACES if len(asked.axes) == 1 else MAP_PLACES
-    check_one_run_per_seed(df, rows, roles, placed, asked.measured, free)
-    return [averaged(rows, placed, name, band) for name in asked.measured], lines
+    rows = _with_axes(rows, axes, [*others, *measured])
+    _expect_numbers(rows, measured)
+    lines = []
+    if not has_lines:
+        for name in settings_apart(rows, roles, placed, measured):
+            # the text of a law with a place contains its parameters
+            if name.partition(".")[0] not in placed:
+                lines.append(name)
+    placed += lines
+    free = PLACES if len(axes) == 1 else MAP_PLACES
+    check_one_run_per_seed(df, rows, roles, placed, measured, free)
+    return [averaged(rows, placed, name, band) for name in measured], lines
 
 
-def _marks(df: Table, asked: Asked) -> tuple[list[Table], list[str]]:
-    """Returns a table of estimates for each drawn column, and the lines."""
-    rows = _with_axes(df, asked.axes, [*asked.others, *asked.measured])
-    is_map = len(asked.axes) > 1
-    if not is_map:
-        _expect_numbers(rows, asked.measured)
-    axes = _axes_of_marks(rows, [*asked.axes, *asked.panels, *asked.measured])
-    lines = asked.lines
-    if lines is None:
-        lines = []
-        for name in telling(rows, asked.panels, axes):
-            lines += telling(rows, asked.axes, [name])
-    drawn = rows.dropna(subset=asked.measured, how="all")
-    names = axes or without(rows, [*asked.axes, *asked.measured])
-    placed = [*asked.axes, *lines, *asked.panels]
-    check_one_row(df, drawn, placed, names, MAP_PLACES if is_map else PLACES)
-    if len(asked.measured) > 1:
+def _marks(
+    df: Table,
+    axes: Sequence[str],
+    measured: Sequence[str],
+    others: Sequence[str],
+    has_lines: bool,
+) -> tuple[list[Table], list[str]]:
+    """Returns a table of estimates for each measured column, and further lines."""
+    rows = _with_axes(df, axes, [*others, *measured])
+    free = MAP_PLACES
+    if len(axes) == 1:
+        _expect_numbers(rows, measured)
+        free = PLACES
+    names = _axes_of_marks(rows, [*axes, *others, *measured])
+    lines = []
+    if not has_lines:
+        for name in tell_apart(rows, others, names):
+            lines += tell_apart(rows, axes, [name])
+    drawn = rows.dropna(subset=[*measured], how="all")
+    names = names or without(rows, [*axes, *measured])
+    check_one_row(df, drawn, [*axes, *lines, *others], names, free)
+    if len(measured) > 1:
         shared = rows.drop(columns=common(("lo", "hi"), rows))
-        return [shared for _ in asked.measured], lines
+        return [shared for _ in measured], lines
     is_fitted = {"censored", "warning"} <= {*rows}
-    return [with_states(rows) if is_fitted else rows], lines
+    return [with_tried(rows) if is_fitted else rows], lines
 
 
 def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
@@ -443,12 +443,12 @@ def accuracy(
     """
     df, roles = _checked(df, ax, theta, of, x=x)
     x = choose_along(df, roles, x, "x")
-    named = _names(lines)
-    df = _at_steps(df, x, *named)
+    by = _names(lines)
     along = x if theta is not None and x in df else _along(df, roles, x)
-    runs = Runs.of(df, roles, along, chosen_summary(summary))
-    place = arranged(runs.sizes, runs.every, x, None if lines is None else named)
-    by = [*place.lines, *place.panels] if lines is None else named
+    runs = _runs(df, roles, along, summary, x, *by)
+    place = arranged(runs.sizes, runs.every, x, None if lines is None else by)
+    if lines is None:
+        by = [*place.lines, *place.panels]
     runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
@@ -457,7 +457,7 @@ def accuracy(
         _tell_no_theory(runs)
     predicted = Theory(runs) if theory else None
     chart = charts.accuracy(runs, x, by, [], marks, predicted)
-    return _on(_with_few_lines(chart, df), ax, predicted)
+    return _on(_with_few_lines(chart, runs.given), ax, predicted)
 
 
 def critical_n(
@@ -506,8 +506,7 @@ def critical_n(
     """
     df, roles = _checked(df, ax, theta, of, x=x, lines=lines, along=along)
     along = choose_along(df, roles, along)
-    df = _at_steps(df, x, lines, along)
-    runs = Runs.of(df, roles, along, chosen_summary(summary))
+    runs = _runs(df, roles, along, summary, x, lines, along)
     if x and along in columns_in(x):
         raise UsageError(
             f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
@@ -568,7 +567,7 @@ def phase(
     """
     df, roles = _checked(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
     along = _along(df, roles, y)
-    runs = Runs.of(_at_steps(df, x, y), roles, along, chosen_summary(summary))
+    runs = _runs(df, roles, along, summary, x, y)
     y = y or along
     check_maps([(x, y)], runs.sizes)
     predicted = Theory(runs) if theory else None
@@ -617,7 +616,7 @@ def collapse(
     """
     df, roles = _checked(df, ax, theta, of, lines=lines, along=along)
     along = choose_along(df, roles, along)
-    runs = Runs.of(_at_steps(df, lines, along), roles, along, chosen_summary(summary))
+    runs = _runs(df, roles, along, summary, lines, along)
     by = [lines] if lines else [*runs.axes[:1]]
     arranged(runs.sizes, runs.axes, lines=by)
     found = runs.fitted([theta])
@@ -700,6 +699,11 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
     return at_steps(df, LAST)
 
 
+def _runs(df: Table, roles: Roles, along: str, summary: str, *axes: str | None) -> Runs:
+    """Returns the runs that a figure over these axes shows."""
+    return Runs.of(_at_steps(df, *axes), roles, along, chosen_summary(summary))
+
+
 def _tell_no_theory(runs: Runs) -> None:
     """Warns if theory was asked for and is not about the runs."""
     if not runs.has_theory:
@@ -755,8 +759,8 @@ def _with_few_lines(chart: Chart, df: Table) -> Chart:
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {choice(df, chart.lines[:1])}, or name"
-            " axes in rows and columns of `figure`"
+            f" choose at most {MAX_LINES}, as in {choose_one(df, chart.lines[:1])}, or"
+            " name axes in rows and columns of `figure`"
         )
     return chart
 

@@ -278,12 +278,6 @@ def label(name: str, roles: Roles) -> str:
     return symbol(name)
 
 
-def measure_label(roles: Roles, is_fraction: bool = True) -> str:
-    """Returns the label of the measure that crosses theta."""
-    named = label(roles.measure, roles)
-    return f"{named} (fraction)" if is_fraction else named
-
-
 def settings(values: Mapping[str, Any], titles: Mapping[str, str] = {}) -> str:
     """Formats settings as in d = 64, L = 8.
 

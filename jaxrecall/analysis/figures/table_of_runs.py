@@ -21,6 +21,13 @@ from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
 from ..fit.columns import Table, common, groups, n_values, seed_columns, without
+from ..fit.repeated import (
+    advise_on_copies,
+    choose_one,
+    list_values,
+    tell_apart,
+    tell_repeated_apart,
+)
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
 from ..fit.table_axes import (
@@ -30,9 +37,8 @@ from ..fit.table_axes import (
     unstated,
     without_switches,
 )
-from ..fit.tables import PLATEAU, with_state
+from ..fit.tables import with_state
 from .layers import values_of
-from .several import choice, listed, of_copies, of_repeated, telling
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
@@ -114,7 +120,7 @@ class Runs:
         so that their critical values would share a place.
         """
         rows = with_columns(self.rows, *placed)
-        if several := telling(rows, placed, self.axes):
+        if several := tell_apart(rows, placed, self.axes):
             refuse_several(self.given, rows, several, places)
 
     @property
@@ -195,12 +201,12 @@ class Runs:
         )
 
     def thresholds(self, found: Fit, theta: float) -> Table:
-        """Returns the thresholds at theta, with the columns of `with_states` and
+        """Returns the thresholds at theta, with the columns of `with_tried` and
         `law`, the critical value that the fitted law predicts.
         """
         stars = found.thresholds[found.thresholds["theta"] == theta]
         powers = found.exponents[found.exponents["theta"] == theta]
-        stars = with_states(stars.reset_index(drop=True))
+        stars = with_tried(stars.reset_index(drop=True))
         return with_law(stars, powers, self.axes)
 
 
@@ -297,23 +303,15 @@ def measure_label(roles: Roles, values: Table) -> str:
     return label(roles.measure, roles) + (" (fraction)" if is_fraction else "")
 
 
-def with_states(found: Table) -> Table:
-    """Returns thresholds with two more columns.
-
-    `state` is "crosses", "levels off", "not reached" or "above". `tried` is the level
-    beyond which a threshold that does not cross lies.
+def with_tried(thresholds: Table) -> Table:
+    """Returns thresholds with the columns `state`, and `tried`: the level beyond which
+    a threshold that does not cross lies.
     """
-    found = with_state(found)
-    plateau = found["state"] == PLATEAU
-    states = np.select(
-        [found["censored"] == "no", found["censored"] == "left", plateau],
-        ["crosses", "above", "levels off"],
-        "not reached",
+    tried = thresholds["N_above"].where(
+        thresholds["censored"] == "left", thresholds["N_below"]
     )
-    tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
-    return found.assign(
-        state=states, tried=tried.astype(float).mask(states == "crosses")
-    )
+    tried = tried.astype(float).mask(thresholds["censored"] == "no")
+    return with_state(thresholds).assign(tried=tried)
 
 
 def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
@@ -360,38 +358,32 @@ def arranged(
 
     Axes that were not chosen fill the remaining places in order. If x is arithmetic,
     such as m * d, one of its axes gets no other place: the one with the most values.
-    Raises UsageError with a list of all problems.
+    Raises UsageError for an axis that has no place, or two.
     """
-    is_axis = x is not None and x in about
-    chosen = {
-        "x": [x] if is_axis else [],
-        "lines": [*(lines or ())],
-        "panels": [*panels],
-    }
-    problems = unknown("x", x, about) if x and not is_axis else []
+    chosen = {"x": [x] if x in about else [], "lines": lines or (), "panels": panels}
+    if x:
+        check_arithmetic("x", x, about)
     given = [axis for axes in chosen.values() for axis in axes]
     for place, axes in chosen.items():
         allowed = [*every, "N"] if place == "x" else every
-        problems += [
-            f"{place}: got {axis!r}; allowed: an axis that varies, of"
-            f" {', '.join(every) or 'none'}"
-            for axis in without(axes, allowed)
-        ]
+        if wrong := without(axes, allowed):
+            raise UsageError(
+                f"{place}: got {wrong[0]!r}; allowed: an axis that varies, of"
+                f" {', '.join(every) or 'none'}"
+            )
     if twice := sorted({axis for axis in given if given.count(axis) > 1}):
-        problems.append(
+        raise UsageError(
             f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one"
             " place"
         )
-    if problems:
-        raise UsageError(problems)
     rest = without(every, given)
     if not x and rest:
         x = rest.pop(0)
     if inside := [axis for axis in rest if x and axis in columns_in(x)]:
         rest.remove(max(inside, key=lambda axis: about[axis].nunique()))
     if lines is None:
-        chosen["lines"], rest = rest[:1], rest[1:]
-    return Places(x or None, chosen["lines"], [*panels, *rest])
+        lines, rest = rest[:1], rest[1:]
+    return Places(x or None, [*lines], [*panels, *rest])
 
 
 def in_one_panel(
@@ -413,33 +405,26 @@ def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
     """Raises UsageError unless the two axes of each map differ and are columns of the
     table, or arithmetic on its columns.
     """
-    problems = []
-    for axis in dict.fromkeys(axis for pair in pairs for axis in pair):
-        if axis not in table:
-            problems += unknown("phase", axis, table)
     for x, y in pairs:
+        check_arithmetic("phase", x, table)
+        check_arithmetic("phase", y, table)
         if x == y:
-            problems.append(f"phase: x and y are both {x!r}; give two different axes")
-    if problems:
-        raise UsageError(problems)
+            raise UsageError(f"phase: x and y are both {x!r}; give two different axes")
 
 
-def unknown(place: str, axis: str, table: Table) -> list[str]:
-    """Returns a list of problems with an axis that is not a column of a table.
-
-    The list is empty if the axis is valid arithmetic on the columns.
-    """
+def check_arithmetic(argument: str, axis: str, table: Table) -> None:
+    """Raises UsageError unless an axis is a column of the table, or arithmetic."""
     try:
-        expression = parse(axis, calls=False)
-        if missing := sorted(expression.names - {*table}):
-            return [
-                f"{place}: got {axis!r}, but no column {', '.join(missing)}; allowed:"
-                f" {', '.join(map(str, table))} and arithmetic, as in 'm * d'"
-            ]
-        with_columns(table, axis)
+        missing = sorted(parse(axis, calls=False).names - {*table})
+        if not missing:
+            with_columns(table, axis)
     except ValueError as error:
-        return [f"{place}: {error}"]
-    return []
+        raise UsageError(f"{argument}: {error}") from error
+    if missing:
+        raise UsageError(
+            f"{argument}: got {axis!r}, but no column {', '.join(missing)}; allowed:"
+            f" {', '.join(map(str, table))} and arithmetic, as in 'm * d'"
+        )
 
 
 def columns_in(name: str) -> frozenset[str]:
@@ -501,7 +486,7 @@ def settings_apart(
     rows = _drawn_rows(rows, placed, drawn)
     several = _lying_apart(rows, roles, placed)
     names = without(settings_of(rows, roles), (*drawn, MEASURE, roles.measure))
-    return several + telling(rows, [*placed, *several], names)
+    return several + tell_apart(rows, [*placed, *several], names)
 
 
 def _drawn_rows(rows: Table, placed: Sequence[str], drawn: Sequence[str]) -> Table:
@@ -524,14 +509,13 @@ def check_one_row(
     rows with equal `results` are called copies.
     """
     rows = with_columns(rows, *point)
-    several = of_repeated(rows, point, names)
-    if several:
-        refuse_several(df, rows, several, places)
-    if several is None:
+    repeated = rows[rows.duplicated([*point], keep=False)]
+    if repeated.empty:
         return
+    if several := tell_repeated_apart(repeated, point, names):
+        refuse_several(df, rows, several, places)
     columns = [column for name in point for column in sorted(columns_in(name))]
-    stored = df.loc[rows.index]
-    advice = of_copies(stored, common(columns, stored), common(results, stored))
+    advice = advise_on_copies(df.loc[rows.index], columns, results)
     raise UsageError(
         f"df: {rows.duplicated([*point]).sum()} rows have the same"
         f" {', '.join(dict.fromkeys(columns))} as another row; {advice}"
@@ -547,8 +531,8 @@ def refuse_several(
     column. `rows` has the index of `df`.
     """
     stored = df.loc[rows.index]
-    values = ", ".join(f"{name} ({listed(stored[name])})" for name in names)
-    advice = f"choose one, as in {choice(stored, names)}"
+    values = ", ".join(f"{name} ({list_values(stored[name])})" for name in names)
+    advice = f"choose one, as in {choose_one(stored, names)}"
     if "seed" not in df and df[names[0]].dtype.kind in "iu":
         seeds = f'df.rename(columns={{"{names[0]}": "seed"}})'
         advice += f", or, if it numbers the seeds, draw {seeds}"
@@ -575,6 +559,6 @@ def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
     by_level = groups(rows, [along])
     return [
         name
-        for name in telling(rows, across, axes)
+        for name in tell_apart(rows, across, axes)
         if by_level[name].nunique(dropna=False).max() > 1
     ]

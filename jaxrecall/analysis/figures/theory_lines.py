@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -68,6 +69,18 @@ class Theory:
         self.assumes = False
         self._known: dict[Any, float] = {}
         self._warned: dict[str, dict[str, None]] = {}
+
+    @contextmanager
+    def _collecting(self) -> Iterator[None]:
+        """Collects the texts of TheoryWarnings by their first word."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TheoryWarning)
+            try:
+                yield
+            finally:
+                for text in (str(warning.message) for warning in caught):
+                    cause, _, _ = text.partition(":")
+                    self._warned.setdefault(cause, {})[text] = None
 
     @property
     def messages(self) -> list[str]:
@@ -218,7 +231,7 @@ class Theory:
         for at in rows.to_dict("records"):
             (size,) = self._predicted(pd.DataFrame([at]), "N", theta)
             if math.isfinite(size):
-                with _Collecting(self._warned):
+                with self._collecting():
                     warn_of_plateau(model_of(at), theta, size)
 
     def _predicted(self, cells: Table, critical: str, theta: float) -> list[float]:
@@ -247,7 +260,7 @@ class Theory:
         if critical != "m":  # the activation depends on the size m
             at = {name: value for name, value in at.items() if name != critical}
         key = critical, theta, str(sorted(at.items()))
-        with _Collecting(self._warned):
+        with self._collecting():
             model = model_of(at)
             assumes = model.L != 1 and not has_score_noise(model)
             if assumes and at.get(MASS, 1.0) <= LOCKED:
@@ -269,25 +282,6 @@ def _formula(
     size = critical_size(model, critical, theta, N, near)
     warn_of_limits(model)
     return size if 0 < size < math.inf else math.nan
-
-
-class _Collecting(warnings.catch_warnings):
-    """A context that collects the texts of TheoryWarnings by their first word."""
-
-    def __init__(self, texts: dict[str, dict[str, None]]) -> None:
-        super().__init__(record=True)
-        self._texts = texts
-
-    def __enter__(self) -> None:
-        self._log = super().__enter__()
-        warnings.simplefilter("always", TheoryWarning)
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
-        for warning in self._log or []:
-            text = str(warning.message)
-            cause, _, _ = text.partition(":")
-            self._texts.setdefault(cause, {})[text] = None
 
 
 def model_of(at: Mapping[str, Any]) -> Model:

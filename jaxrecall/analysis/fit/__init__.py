@@ -7,6 +7,7 @@ The modules of this package work in this order:
   is measured.
 - `roles` states what columns are, and `checks` checks their values.
 - `table_axes` chooses the axes, which are the columns of settings that vary.
+- `repeated` finds the columns that tell rows apart, and gives advice on copies.
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
@@ -29,24 +30,25 @@ from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from ...sweep.mean_crossing import AnyCurve
 from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
-from . import cells, compare, tables
-from . import forms as law_forms
+from . import cells, tables
 from .cells import Family
 from .columns import AxisValue, Table, common, without
+from .compare import compare_values
 from .estimate import (
     Estimates,
-    by_level,
     curve,
-    of_best,
-    of_means,
+    estimate_at_best,
+    estimate_means,
+    split_by_level,
     summarised,
     without_axis,
 )
+from .forms import compare_forms
 from .measure import choose_along, choose_law, choose_measure
 from .reading import plain_table
 from .roles import Names, roles_of, with_stated
 from .steps import ALL, LAST, Steps, at_steps
-from .write import summary
+from .write import summarise
 
 __all__ = ["Fit", "fit"]
 
@@ -79,7 +81,7 @@ class Fit:
 
     def __repr__(self) -> str:
         notes = map("note: {}".format, self.remarks)
-        return "\n".join([*notes, *summary(self)])
+        return "\n".join([*notes, *summarise(self)])
 
 
 def fit(
@@ -151,20 +153,53 @@ def fit(
             per problem.
     """
     frame = with_stated(plain_table("frame", frame), axes, average)
-    wanted = _Wanted(
-        numbers(thetas),
-        _texts(where),
-        step,
-        along,
-        of,
-        best,
-        by,
-        law,
-        compare,
-        floor,
-        chosen_summary(summary),
-    )
-    return _fitted(frame, wanted, on_progress)
+    thetas, where, chosen = numbers(thetas), _texts(where), chosen_summary(summary)
+    if law is not None and best is not None:
+        raise FitError(f"best: got {best!r} with law; allowed: one of the two")
+    roles = roles_of(frame)
+    if law is None:
+        roles = choose_measure(frame, roles, of)
+    else:
+        roles = choose_law(frame, roles, law)
+    along = choose_along(frame, roles, along)
+    step = ALL if along == "step" and step == LAST else step
+    families, remarks = cells.families(at_steps(frame, step), roles, along)
+    columns = _axis_columns(families[0])
+    if law is None:
+        _check_thetas(thetas, families[0].is_fraction or chosen.is_share)
+    else:
+        families = [split_by_level(family, law) for family in families]
+    laws = _regimes(families, where, by, best)
+    thresholds, exponents, diagnostics, compared, forms = [], [], [], [], []
+    done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
+    for family, regimes in zip(families, laws, strict=True):
+        for estimates in _estimates(family, thetas, best, chosen):
+            if law is None:
+                thresholds += tables.thresholds(estimates)
+            for regime, among in regimes.items():
+                within = estimates.within(among)
+                rows = tables.exponents(within, regime)
+                exponents += rows
+                diagnostics += tables.diagnose(within, rows, regime)
+                if compare is not None:
+                    compared += compare_values(within, compare, regime)
+                if floor is not None:
+                    forms += compare_forms(within, floor, regime)
+            done += len(family.cells)
+            on_progress(done, total)
+    diagnostics += [tables.diagnostic("remark", remark) for remark in remarks]
+    frames = tables.frames(columns, thresholds, exponents, diagnostics)
+    for table in frames:
+        table.attrs["of"] = roles.measure
+    if law is not None:
+        columns = [*columns, along]
+    further = {}
+    if compare is not None:
+        rest = without(columns, [compare])
+        further["comparison"] = tables.frame(rest, tables.COMPARISON, compared)
+    if floor is not None:
+        further["forms"] = tables.frame(columns, tables.FORMS, forms)
+    return Fit(*frames, remarks, **further)
 
 
 def numbers(thetas: float | Sequence[float]) -> list[float]:
@@ -196,85 +231,12 @@ def _texts(where: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """The arguments of a call of `fit`, with `thetas` and `where` as checked lists."""
-
-    thetas: list[float]
-    where: list[str]
-    step: Steps
-    along: str | None
-    of: str
-    best: str | None
-    by: str | None
-    law: str | None
-    compare: str | None
-    floor: str | None
-    summary: Summary
-
-
-def _fitted(
-    frame: Table, wanted: _Wanted, on_progress: Callable[[int, int], None]
-) -> Fit:
-    law = wanted.law
-    if law is not None and wanted.best is not None:
-        raise FitError(f"best: got {wanted.best!r} with law; allowed: one of the two")
-    roles = roles_of(frame)
-    if law is None:
-        roles = choose_measure(frame, roles, wanted.of)
-    else:
-        roles = choose_law(frame, roles, law)
-    along = choose_along(frame, roles, wanted.along)
-    step = ALL if along == "step" and wanted.step == LAST else wanted.step
-    families, remarks = cells.families(at_steps(frame, step), roles, along)
-    if law is None:
-        is_fraction = families[0].is_fraction or wanted.summary.is_share
-        _check_thetas(wanted.thetas, is_fraction)
-    axes = _axis_columns(families[0])
-    if law is not None:
-        families = [by_level(family, law) for family in families]
-    laws = _regimes(families, wanted)
-    thresholds, exponents, diagnostics = [], [], []
-    compared, forms = [], []
-    done, total = 0, len(wanted.thetas) * sum(len(family.cells) for family in families)
-    for family, regimes in zip(families, laws, strict=True):
-        for found in _estimates(family, wanted):
-            if law is None:
-                thresholds += tables.thresholds(found)
-            for regime, among in regimes.items():
-                mine = found.within(among)
-                rows = tables.exponents(mine, regime)
-                exponents += rows
-                diagnostics += tables.diagnose(mine, rows, regime)
-                if wanted.compare is not None:
-                    compared += compare.comparison(mine, wanted.compare, regime)
-                if wanted.floor is not None:
-                    forms += law_forms.forms(mine, wanted.floor, regime)
-            done += len(family.cells)
-            on_progress(done, total)
-    for remark in remarks:
-        diagnostics.append(tables.diagnostic("remark", remark))
-    made = tables.frames(axes, thresholds, exponents, diagnostics)
-    for table in made:
-        table.attrs["of"] = roles.measure
-    found = Fit(*made, remarks)
-    if law is not None:
-        axes = [*axes, along]
-    if wanted.compare is not None:
-        rest = without(axes, [wanted.compare])
-        table = tables.frame(rest, tables.COMPARISON, compared)
-        found = replace(found, comparison=table)
-    if wanted.floor is not None:
-        found = replace(found, forms=tables.frame(axes, tables.FORMS, forms))
-    return found
-
-
 def chosen_summary(text: object) -> Summary:
     """Returns the summary that a text names. Raises FitError if it names none."""
-    found = parsed(text)
-    if found is None:
+    summary = parsed(text)
+    if summary is None:
         raise refusal("summary", shown(text), ALLOWED, FitError)
-    return found
+    return summary
 
 
 def _check_thetas(thetas: Sequence[float], is_fraction: bool) -> None:
@@ -298,35 +260,39 @@ def _axis_columns(family: Family) -> list[str]:
     return [*cell.at, *without(cell.names, tables.THRESHOLDS)]
 
 
-def _estimates(family: Family, wanted: _Wanted) -> Iterator[Estimates]:
+def _estimates(
+    family: Family, thetas: Sequence[float], best: str | None, summary: Summary
+) -> Iterator[Estimates]:
     """Yields the estimates of a family at each theta.
 
     If the law describes a column, yields the means of the column instead.
     """
-    if wanted.law is not None:
-        yield of_means(family)
+    if family.what:
+        yield estimate_means(family)
         return
-    summary = wanted.summary
-    given = list(map(family.mirrored, wanted.thetas))
+    given = list(map(family.mirrored, thetas))
     crossed = list(map(summary.crossed, given))
     curves: list[AnyCurve] = []
-    for asked, theta in zip(given, crossed, strict=True):
-        mine = summarised(family, summary, asked)
-        edge = edge_of(*crossed) if mine.is_fraction else 0.0
-        if wanted.best:
-            found = of_best(mine, theta, edge, wanted.best)
+    for theta, level in zip(given, crossed, strict=True):
+        compared = summarised(family, summary, theta)
+        edge = edge_of(*crossed) if compared.is_fraction else 0.0
+        if best:
+            estimates = estimate_at_best(compared, level, edge, best)
         else:
             if not curves or summary != MEAN:
-                curves = [curve(cell, mine, edge) for cell in mine.cells]
-            crossings = [one.crossing(theta) for one in curves]
-            found = Estimates(mine, theta, curves, crossings)
+                curves = [curve(cell, compared, edge) for cell in compared.cells]
+            crossings = [one.crossing(level) for one in curves]
+            estimates = Estimates(compared, level, curves, crossings)
         if summary != MEAN:
-            found = replace(found, asked=family.mirrored(asked))
-        yield found
+            estimates = replace(estimates, asked=family.mirrored(theta))
+        yield estimates
 
 
 def _regimes(
-    families: Sequence[Family], wanted: _Wanted
+    families: Sequence[Family],
+    where: Sequence[str],
+    by: str | None,
+    best: str | None,
 ) -> list[dict[str, list[bool]]]:
     """Returns, for each family, a dict from the expression of a law to a mask of cells.
 
@@ -335,26 +301,25 @@ def _regimes(
     cells. Raises FitError for an expression that cannot be parsed, or that is true for
     no cell at all.
     """
-    if wanted.best:
-        families = [without_axis(family, wanted.best) for family in families]
+    if best:
+        families = [without_axis(family, best) for family in families]
     axes = list(families[0].cells[0].at)
-    where = wanted.where
-    if wanted.by is not None:
-        where = _by_value(families, axes, wanted.by, where)
+    if by is not None:
+        where = _by_value(families, axes, by, where)
     if not where:
         return [{"": [True] * len(family.cells)} for family in families]
     expressions = [_read(text, axes) for text in where]
-    found = []
+    regimes = []
     for family in families:
         laws = {}
         for expression in expressions:
             among = [_holds(expression, cell.at) for cell in family.cells]
             if any(among):
                 laws[expression.text] = among
-        found.append(laws)
-    if empty := without(where, set().union(*found)):
+        regimes.append(laws)
+    if empty := without(where, set().union(*regimes)):
         raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
-    return found
+    return regimes
 
 
 def _by_value(
@@ -365,10 +330,7 @@ def _by_value(
     If `where` contains expressions, each of them is combined with each value. Raises
     FitError if `by` is not an axis.
     """
-    if by not in axes:
-        raise FitError(
-            f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}"
-        )
+    cells.check_axis("by", by, axes)
     values: dict[AxisValue, None] = {}
     for family in families:
         values |= dict.fromkeys(cell.at[by] for cell in family.cells)

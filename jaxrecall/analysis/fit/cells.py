@@ -34,6 +34,7 @@ from .columns import (
     seed_columns,
     without,
 )
+from .repeated import advise_on_copies, choose_one
 from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
@@ -137,6 +138,15 @@ class Family:
         return tuple(without(self.varying, self.powers))
 
 
+def check_axis(argument: str, axis: str, axes: Iterable[str]) -> None:
+    """Raises FitError unless the argument names an axis."""
+    if axis not in axes:
+        raise FitError(
+            f"{argument}: got {axis!r}; allowed: an axis of the table:"
+            f" {', '.join(axes)}"
+        )
+
+
 def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
     return {cell.at[axis] for cell in cells}
 
@@ -147,10 +157,8 @@ def numbered(keys: Iterable[Hashable]) -> np.ndarray:
     The numbers start at 0, in the order in which keys first appear.
     """
     numbers: dict[Hashable, int] = {}
-    found = []
-    for key in keys:
-        found.append(numbers.setdefault(key, len(numbers)))
-    return np.array(found, dtype=int)
+    each = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return np.array(each, dtype=int)
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
@@ -340,25 +348,15 @@ def _refuse_runs_twice(
     if twice.empty:
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
+    stored = given.loc[frame.index]
     differ = []
     for name in common(("code_version", "precision", "n_test"), frame):
-        if frame[name].dropna().map(str).nunique() > 1:
+        if stored[name].nunique() > 1:
             differ.append(name)
-    stored = given.loc[frame.index]
-    columns = common(point, stored)
-    results = common((roles.measure, *COUNTS), stored)
-    n_results = len(stored[columns + results].drop_duplicates())
+    advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
     if differ:
-        one = f'df[df["{differ[0]}"] == {stored[differ[0]].dropna().tolist()[0]!r}]'
+        one = choose_one(stored, differ[:1])
         advice = f"the table mixes {', '.join(differ)}; keep one of each, as in {one}"
-    elif n_results > len(stored[columns].drop_duplicates()):
-        advice = (
-            "no setting of the table tells them apart; add the column that does, or"
-            " name it in --axes or --average"
-        )
-    else:
-        names = ", ".join(map('"{}"'.format, columns))
-        advice = f"keep one row of each, as in df.drop_duplicates([{names}])"
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}; {advice}"
     )

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...errors import FitError
+from .cells import check_axis
 from .columns import AxisValue, without
 from .estimate import Estimates, interval
 
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 
 
-def comparison(
+def compare_values(
     e: Estimates, axis: str, regime: str = ""
 ) -> Iterator[dict[str, AxisValue]]:
     """Yields the rows that compare each value of an axis with its first value.
@@ -31,10 +31,7 @@ def comparison(
     Raises FitError if `axis` is not an axis of the family.
     """
     axes = e.family.cells[0].at
-    if axis not in axes:
-        raise FitError(
-            f"compare: got {axis!r}; allowed: an axis of the table: {', '.join(axes)}"
-        )
+    check_axis("compare", axis, axes)
     reference, *others = dict.fromkeys(cell.at[axis] for cell in e.family.cells)
     rest = without(axes, [axis])
     places: dict[AxisValue, dict[tuple[AxisValue, ...], int]] = {}

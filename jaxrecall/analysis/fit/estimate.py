@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
 from ...sweep.mean_crossing import AnyCurve, MeanCurve
 from ...sweep.summary import MEAN, Summary
-from .cells import Cell, Family, evidence, numbered
+from .cells import Cell, Family, check_axis, evidence, numbered
 from .columns import AxisValue, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
@@ -361,7 +360,7 @@ def without_seeds(found: Crossing, n_seeds: int) -> np.ndarray:
     return found.log_x + np.append(0.0, np.broadcast_to(found.without, n_seeds))
 
 
-def by_level(family: Family, column: str) -> Family:
+def split_by_level(family: Family, column: str) -> Family:
     """Returns the family with each level of each cell as a separate cell.
 
     The law of a column is fitted to such a family.
@@ -375,10 +374,10 @@ def by_level(family: Family, column: str) -> Family:
     return replace(family, cells=cells, powers=powers, what=column)
 
 
-def of_means(family: Family) -> Estimates:
+def estimate_means(family: Family) -> Estimates:
     """Returns estimates in which the mean over seeds replaces N* in each cell.
 
-    Each cell must have only one level, as in the families that `by_level` returns.
+    Each cell must have only one level, as in the results of `split_by_level`.
     """
     with np.errstate(invalid="ignore"):
         found = [_mean(family.mirrored(cell.k[0] / cell.n[0])) for cell in family.cells]
@@ -419,11 +418,7 @@ def _options(family: Family, axis: str) -> list[list[Option]]:
 
     Raises FitError if `axis` is not an axis of the family.
     """
-    axes = family.cells[0].at
-    if axis not in axes:
-        raise FitError(
-            f"best: got {axis!r}; allowed: an axis of the table: {', '.join(axes)}"
-        )
+    check_axis("best", axis, family.cells[0].at)
     found: dict[object, list[Option]] = {}
     for cell in family.cells:
         rest = dict(cell.at)
@@ -442,7 +437,7 @@ def without_axis(family: Family, axis: str) -> Family:
     return replace(family, cells=cells)
 
 
-def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
+def estimate_at_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
     """Returns the crossing of each cell at the best value of an axis, such as a rate.
 
     The best value is the one whose curve crosses theta first, or last if accuracy falls

@@ -91,7 +91,9 @@ LEAST = {"power": 2, "floor": 3, "logarithm": 2}
 """The least number of sizes for each form."""
 
 
-def forms(e: Estimates, axis: str, regime: str = "") -> Iterator[dict[str, AxisValue]]:
+def compare_forms(
+    e: Estimates, axis: str, regime: str = ""
+) -> Iterator[dict[str, AxisValue]]:
     """Yields a row for each form and each line of cells along an axis.
 
     The cells of a line are in the law and differ in this axis alone. The column `error`

@@ -47,20 +47,16 @@ additional columns for the axes.
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
 
-STATES = {
-    CROSSES: "crosses theta",
-    FEW_SEEDS: "crosses theta, with too few seeds for an interval",
-    UNDECIDED: "crosses theta, but not surely, and is not in the law",
-    PLATEAU: "levels off before theta",
-    NOT_REACHED: "theta not reached at the largest level",
-    "flat": "theta not reached, and hardly any change along the axis",
-    "reversed": "moves away from theta along the axis",
-    "returns": "crosses theta and crosses it back",
-    "one level": "a single level, which makes no curve",
-    ABOVE: "theta crossed below the smallest level",
-}
-"""A dict from the state of a threshold to its meaning. Only the first three have a
-critical value.
+NOT_CROSSING = (
+    PLATEAU,
+    NOT_REACHED,
+    "flat",
+    "reversed",
+    "returns",
+    "one level",
+    ABOVE,
+)
+"""The states of thresholds without a critical value; docs/thresholds.md explains them.
 """
 
 WARNINGS = {
@@ -205,7 +201,7 @@ def _copied(cell: Cell) -> str | None:
 
 
 def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
-    """Returns the state of a threshold, a key of STATES."""
+    """Returns the state of a threshold, as in the column `state`."""
     if crossing.side == 0:
         if any(crossing.is_open):
             return UNDECIDED
@@ -415,28 +411,29 @@ def frames(
     """Converts the rows of a fit to three pandas tables with documented columns and
     types.
     """
-    import pandas as pd
-
     levels = ["N_below", "N_above"]
-    first = pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS]))
     whole = (int, np.integer, type(None))
     is_whole = all(
         isinstance(row[name], whole) for row in thresholds for name in levels
     )
     types = {"copy_of": "string", "N_star": "float64", "record": "bool"}
     types |= dict.fromkeys(levels, "Int64" if is_whole else "Float64")
-    second = pd.DataFrame(exponents, columns=pd.Index(EXPONENTS))
-    third = pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS))
-    flags = {"record": bool, "rejected": bool}
-    return first.astype(types), second.astype(flags), third
+    return (
+        _frame([*axes, *THRESHOLDS], thresholds).astype(types),
+        _frame(EXPONENTS, exponents).astype({"record": bool, "rejected": bool}),
+        _frame(DIAGNOSTICS, diagnostics),
+    )
 
 
 def frame(
     axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
 ) -> Table:
     """Returns a table whose first columns are the axes that differ between its rows."""
+    table = _frame([*axes, *columns], rows)
+    return table.drop(columns=[name for name in axes if table[name].nunique() < 2])
+
+
+def _frame(columns: Sequence[str], rows: Sequence[TableRow]) -> Table:
     import pandas as pd
 
-    made = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
-    same = [name for name in axes if len(set(made[name].dropna())) < 2]
-    return made.drop(columns=same)
+    return pd.DataFrame(rows, columns=pd.Index(columns))

@@ -26,8 +26,8 @@ from .tables import (
     ABOVE,
     CROSSES,
     FEW_SEEDS,
+    NOT_CROSSING,
     NOT_REACHED,
-    STATES,
     UNCHECKED,
     UNDECIDED,
 )
@@ -73,7 +73,7 @@ NOTES = {
 """A dict from the LaTeX of a mark to the sentence in the caption that explains it."""
 
 
-def summary(found: Iterable[Table]) -> Iterator[str]:
+def summarise(found: Iterable[Table]) -> Iterator[str]:
     """Yields the lines of a summary.
 
     For each theta, the summary contains the number of cells that cross, the exponents
@@ -196,7 +196,7 @@ def _crossings(thresholds: Table) -> str:
     parts = [f"{n_cross} cross"]
     if n_unsure:
         parts[0] += f", {n_unsure} of them not surely enough for the law"
-    for state in [*STATES][3:]:
+    for state in NOT_CROSSING:
         if state in counts:
             parts.append(f"{counts[state]} {state}")
     return f"{cells}: {'; '.join(parts)}"

@@ -1,6 +1,6 @@
 """Writes a report: one HTML page, and a folder with its figures.
 
-The page contains the question, figures, critical values, the law, what is censored, and
+The page contains the question, figures, critical values, the summary of the fit, and
 provenance, in this order. The figures are inline SVG.
 The page loads no other files and contains no scripts. The page is dark if the reader's
 browser prefers dark pages, but figures keep a white background.
@@ -57,17 +57,15 @@ from ..figures.table_of_runs import (
     check_maps,
     columns_in,
     in_one_panel,
-    with_columns,
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
-from ..fit.columns import groups
+from ..fit.columns import groups, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
 from ..fit.steps import at_steps, parse_steps
-from ..fit.tables import STATES
-from ..fit.write import beside, check_folder, unwritable
+from ..fit.write import beside, check_folder, summarise, unwritable
 
 PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
 """The regular expression for the beginning of a page, with its record of the rows."""
@@ -167,9 +165,7 @@ def write(
         formats=asked.format,
         thresholds=values,
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
-        laws=laws(found),
-        warnings=_warnings(found),
-        outcomes=outcomes(found),
+        law="\n".join(summarise(found)),
         provenance=provenance(runs, facts, manifest, command),
         grid=_grid(manifest),
     )
@@ -364,7 +360,7 @@ def _charts(
                 words.append(f"{one:g}")
             chart = charts.critical(runs, found, one, x, lines, panels, predicted)
             yield words, f"Critical {along} at {runs.measure} {one:g}", chart
-        if _fills_map(runs, x):
+        if not runs.is_search:
             maps = maps or [(x, along)]
 
     coloured = [axis for axis in (*lines, x) if axis in runs.axes]
@@ -390,24 +386,6 @@ def _charts(
     if first and stars[theta]["critical"].notna().sum() > 1:
         chart = charts.collapse(runs, found, theta, first)
         yield ["collapse"], "Data collapse", chart
-
-
-FILLED = 0.3
-"""The smallest share of the places of a map that must have been tested."""
-
-
-def _fills_map(runs: Runs, x: str) -> bool:
-    """Whether a map over x and `along` would be more than stripes. It would not in a
-    search, whose levels lie close together and differ from cell to cell.
-    """
-    if runs.is_search:
-        return False
-    levels = with_columns(runs.levels, x)
-    others = [axis for axis in runs.axes if axis not in columns_in(x)]
-    n_places = levels[x].nunique() * levels[runs.along].nunique()
-    if others:
-        n_places *= levels.groupby(others, dropna=False).ngroups
-    return len(levels) >= FILLED * n_places
 
 
 def _capital(text: str) -> str:
@@ -447,22 +425,15 @@ def axes(runs: Runs) -> Cells:
     body = []
     for name in (*runs.axes, runs.along):
         values = ordered(runs.rows[name])
+        shown = ", ".join(map(text, values))
         if len(values) > MOST_VALUES:
             shown = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
-            if isinstance(values[0], str):
-                shown = f"{len(values)} values"
-        else:
-            shown = ", ".join(map(text, values))
         body.append([name, runs.roles.labels.get(name, ""), shown])
-    for name, value in charts.constants(runs.rows, runs.roles).items():
-        if name not in (*runs.axes, runs.along):
-            meaning = runs.roles.labels.get(name, "")
-            body.append([name, meaning, f"{text(value)} in all rows"])
-    heads = ["axis", "meaning", "values"]
-    if not any(meaning for _, meaning, _ in body):
-        heads = ["axis", "values"]
-        body = [[name, values] for name, _, values in body]
-    return Cells(heads, body)
+    constants = charts.constants(runs.rows, runs.roles)
+    for name in without(constants, (*runs.axes, runs.along)):
+        meaning = runs.roles.labels.get(name, "")
+        body.append([name, meaning, f"{text(constants[name])} in all rows"])
+    return Cells(["axis", "meaning", "values"], body)
 
 
 OPEN_ROWS = 24
@@ -492,9 +463,7 @@ def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
     parts = []
     for theta in found.thresholds["theta"].unique():
-        fitted = found.thresholds[found.thresholds["theta"] == theta]
-        rows = runs.thresholds(found, theta).assign(state=[*fitted["state"]])
-        parts.append(predicted.beside(rows, theta))
+        parts.append(predicted.beside(runs.thresholds(found, theta), theta))
     stars = pd.concat(parts, ignore_index=True)
     has_theory = bool(np.isfinite(stars["theory"].to_numpy(float)).any())
     body = []
@@ -517,57 +486,6 @@ def _star(row: Mapping[str, Any]) -> str:
         return interval(row["critical"], row["lo"], row["hi"])
     sign = "<" if row["censored"] == "left" else ">"
     return f"{sign} {text(row['tried'])}, {row['state']}"
-
-
-def laws(found: Fit) -> Cells:
-    """Returns a table with a row for each law: its exponents and its misfit."""
-    body = []
-    for (theta, part, regime), mine in _laws(found):
-        first = mine.iloc[0]
-        powers = []
-        for row in mine.to_dict("records"):
-            if np.isnan(row["exponent"]):
-                powers.append(f"{row['axis']}^? (not determined)")
-                continue
-            power = f"{row['axis']}^{row['exponent']:.2f}"
-            if not np.isnan(row["lo"]):
-                power += f" [{row['lo']:.2f}, {row['hi']:.2f}] by {row['interval_by']}"
-            powers.append(power)
-        misfit = "nothing checks it"
-        if not np.isnan(first["misfit"]):
-            misfit = f"{first['misfit']:.2g} times the noise"
-        if first["rejected"]:
-            misfit += ": rejected"
-        law = f"{first['along']}* ~ {' '.join(powers)}"
-        where = ", ".join(filter(None, (part, regime)))
-        body.append([f"{theta:g}", where, law, misfit, first["n_cells"]])
-    heads = ["theta", "rows", "law, with 95 % intervals", "misfit", "cells in the law"]
-    return Cells(heads, body)
-
-
-def _laws(found: Fit) -> Any:
-    """Returns the exponents of a fit, grouped by law."""
-    return found.exponents.groupby(["theta", "part", "regime"], sort=False)
-
-
-def _warnings(found: Fit) -> list[str]:
-    """Returns the warnings about laws, each with its theta and part of the rows."""
-    rows = found.diagnostics
-    lines = []
-    for row in rows[rows["diagnostic"] == "warning"].to_dict("records"):
-        lines.append(f"{row['part']}, theta = {row['theta']:g}: {row['text']}")
-    return lines
-
-
-def outcomes(found: Fit) -> Cells:
-    """Returns a table that counts the cells of each state, for each theta."""
-    body = []
-    for theta, cells in found.thresholds.groupby("theta", sort=False):
-        counts = cells["state"].value_counts()
-        for state, meaning in STATES.items():
-            if state in counts:
-                body.append([f"{theta:g}", state, meaning, counts[state]])
-    return Cells(["theta", "state", "meaning", "cells"], body)
 
 
 SETUP = (

@@ -1,4 +1,4 @@
-"""Finds the columns that tell rows apart, and writes expressions that choose rows."""
+"""Finds the columns that tell rows apart, and gives advice on rows that are alike."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...model.values import is_missing
-from ..fit.columns import AxisValue, Table, groups, without
-from ..fit.table_axes import rounded
+from .columns import AxisValue, Table, common, groups, without
+from .table_axes import rounded
 
 FEW, LONGEST = 3, 60
 """The largest number of values of a column that a message lists, and of characters of
@@ -16,12 +16,12 @@ a value.
 """
 
 
-def telling(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
+def tell_apart(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
     """Returns the columns that tell apart rows with equal values of `placed`.
 
     A column is left out if its values follow from those of the columns before it.
     """
-    found = []
+    several = []
     known = [*dict.fromkeys(placed)]
     n_groups = groups(rows, known).ngroups
     for name in names:
@@ -32,31 +32,28 @@ def telling(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[st
         n_apart = groups(rows, [*known, name]).ngroups
         if n_apart > n_groups:
             known.append(name)
-            found.append(name)
+            several.append(name)
             n_groups = n_apart
-    return found
+    return several
 
 
-def of_repeated(
-    rows: Table, point: Sequence[str], names: Sequence[str]
-) -> list[str] | None:
-    """Returns the columns that tell apart rows with equal values of `point`.
+def tell_repeated_apart(
+    repeated: Table, point: Sequence[str], names: Sequence[str]
+) -> list[str]:
+    """Returns the columns that tell apart rows of which each occurs again in `point`.
 
     Columns in which most values occur once are measurements and are left out, so the
-    list is empty for repeated runs. Returns None if all rows differ in `point`.
+    list is empty for repeated runs.
     """
-    repeated = rows[rows.duplicated([*point], keep=False)]
-    if repeated.empty:
-        return None
     counts = {}
     for name in without(names, point):
         if all(map(np.isscalar, repeated[name].dropna())):
             counts[name] = repeated[name].nunique(dropna=False)
     few = [name for name in counts if counts[name] <= max(2, len(repeated) / 2)]
-    return telling(repeated, point, sorted(few, key=counts.__getitem__))
+    return tell_apart(repeated, point, sorted(few, key=counts.__getitem__))
 
 
-def choice(stored: Table, names: Sequence[str]) -> str:
+def choose_one(stored: Table, names: Sequence[str]) -> str:
     """Returns an expression that selects rows with one value of each column.
 
     `stored` are rows of the table `df` as its owner has it.
@@ -78,18 +75,24 @@ def choice(stored: Table, names: Sequence[str]) -> str:
     return f"df[{' & '.join(conditions)}]"
 
 
-def of_copies(rows: Table, point: Sequence[str], results: Sequence[str]) -> str:
+def advise_on_copies(
+    stored: Table, point: Sequence[str], results: Sequence[str]
+) -> str:
     """Returns advice about rows with equal values of `point` that no setting tells
     apart. Only rows with equal results are copies of one run.
     """
-    columns = [*dict.fromkeys(point)]
-    if rows.duplicated([*columns, *results]).sum() < rows.duplicated(columns).sum():
-        return "no setting of the table tells them apart; add the column that does"
+    columns = common(dict.fromkeys(point), stored)
+    alike = stored.duplicated(columns + common(results, stored))
+    if alike.sum() < stored.duplicated(columns).sum():
+        return (
+            "no setting of the table tells them apart; add the column that does, or"
+            " name it in --axes or --average"
+        )
     shown = ", ".join(map(_code, columns))
     return f"keep one row of each, as in df.drop_duplicates([{shown}])"
 
 
-def listed(column: Table) -> str:
+def list_values(column: Table) -> str:
     """Returns a text with the first values of a column."""
     values = column.drop_duplicates().tolist()
     texts = []
