@@ -251,7 +251,8 @@ def test_a_guess_saves_time_and_moves_no_critical_size(axis):
     model, N = Model(V=32, d=48, L=1), None if axis == "N" else 600
     size = critical_size(model, axis, 0.5, N)
     for guess in (1.01 * size, 1.5 * size, size / 9, math.inf, 0):
-        assert_close(critical_size(model, axis, 0.5, N, guess), size, 4e-3 * size)
+        # the solver stops within 1e-3 of ln(size) on either side
+        assert_close(critical_size(model, axis, 0.5, N, guess), size, 6e-3 * size)
 
 
 def test_what_limits_recall_has_a_name():
