@@ -367,6 +367,7 @@ name.parquet: names of columns are damaged
 number.parquet: CRC
 foreign.parquet: no column point_id, code_version, precision, status, N,
 no_V.parquet: no column V
+no_n_correct.parquet: no column n_correct
 types.parquet: many
 nulls.parquet: nulls in status
 mojibake.parquet: UTF8
@@ -413,7 +414,8 @@ def put_rubbish(store: Store) -> None:
     }
     tables = {"foreign": pd.DataFrame({"seed": [1], "V": [2]})}
     tables |= {name: pd.DataFrame(rows(2, **these)) for name, these in changes.items()}
-    tables["no_V"] = pd.DataFrame(rows(3)).drop(columns="V")
+    for column in ("V", "n_correct"):
+        tables[f"no_{column}"] = pd.DataFrame(rows(3)).drop(columns=column)
     for name, frame in tables.items():
         frame.to_parquet(store.parts / f"{name}.parquet")
     mojibake = pa.array([b"\xff\xfe"]).view(pa.string())
@@ -434,7 +436,7 @@ def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
     assert listed.keys() == REASONS.keys()
     for name, words in REASONS.items():
         assert words in listed[name]
-    told = r"16 unreadable files left out: dangling.parquet \(.*, and 13 more"
+    told = r"17 unreadable files left out: dangling.parquet \(.*, and 14 more"
     with pytest.warns(UserWarning, match=told) as caught:
         assert len(load(store.folder)) == 2
     assert caught[0].filename == __file__
