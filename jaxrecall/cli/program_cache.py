@@ -109,7 +109,7 @@ def _danger(folder: Path) -> str:
     for path in (folder, *folder.parents):
         status = path.stat()
         is_sticky = path != folder and status.st_mode & stat.S_ISVTX
-        if danger := _writer(path, status, not is_sticky):
+        if danger := _writer(path, status, bool(is_sticky)):
             return danger
         if str(path) == home:
             break
@@ -126,22 +126,22 @@ def _danger_of_entry(entry: os.DirEntry[str]) -> str:
     except FileNotFoundError:  # another process has renamed it
         return ""
     if entry.is_symlink():
-        return f"{entry.path} is a link"
+        return f"{entry.path} is a symbolic link"
     if entry.is_file() and status.st_nlink > 1:
-        return f"{entry.path} has another name"
+        return f"{entry.path} has several hard links"
     return _writer(entry.path, status)
 
 
 def _writer(
-    path: str | os.PathLike[str], status: os.stat_result, is_closed: bool = True
+    path: str | os.PathLike[str], status: os.stat_result, is_sticky: bool = False
 ) -> str:
     """Returns what lets another user write the path. Empty if nothing does.
 
-    The mode counts only if `is_closed`.
+    The mode of a sticky folder does not count.
     """
     if status.st_uid not in (os.geteuid(), 0):
         return f"user {status.st_uid} owns {path}"
-    if is_closed and _others_may_write(path, status):
+    if not is_sticky and _others_may_write(path, status):
         return f"other users may write {path}"
     return ""
 

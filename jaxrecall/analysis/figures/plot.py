@@ -284,7 +284,7 @@ def _marks(
     if len(measured) > 1:
         shared = rows.drop(columns=common(("lo", "hi"), rows))
         return [shared for _ in measured], lines
-    is_fitted = {"censored", "warning"} <= {*rows}
+    is_fitted = {"censored", "N_below", "N_above"} <= {*rows}
     return [with_tried(rows) if is_fitted else rows], lines
 
 

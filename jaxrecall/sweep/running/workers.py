@@ -255,10 +255,10 @@ class Workers:
             return not self.call.gave_up and self._must_wait()
         for worker in self.workers:
             if worker.ready and not worker.share:
-                self._give(worker)
+                self._give_next_share(worker)
         return bool(self._busy()) or (any(self.waiting) and not self._none_starts())
 
-    def _give(self, worker: Worker) -> None:
+    def _give_next_share(self, worker: Worker) -> None:
         """Gives a worker its next share, or one of the worker that has most of them."""
         shares = self.waiting[worker.number] or max(self.waiting, key=len)
         if shares:
@@ -280,7 +280,7 @@ class Workers:
         """
         for worker in self._busy():
             if not worker.heard:
-                self._end(worker)
+                self._end_with_share(worker)
             elif time.monotonic() - worker.heard > SILENT_SECONDS:
                 self._lose(worker, f"no sign of life for {SILENT_SECONDS:.0f} s")
         must_wait = bool(self._busy())
@@ -289,7 +289,7 @@ class Workers:
             self.call.message(STOPPING_WORKERS if must_wait else STOPPING_AT_ONCE)
         return must_wait
 
-    def _end(self, worker: Worker) -> None:
+    def _end_with_share(self, worker: Worker) -> None:
         self.end(worker)
         worker.ready, worker.share = False, None
 
@@ -309,7 +309,7 @@ class Workers:
                 runs = list(map(worker.left.pop, ids))
                 self.call.take(worker.share.part(runs), got)
                 if self.call.stopping:
-                    self._end(worker)
+                    self._end_with_share(worker)
             case ("ended",):
                 worker.share = None
             case "refused", failure:
@@ -347,7 +347,7 @@ class Workers:
                     f"worker {worker.number}: {why}; the rest of its share"
                     f" ({plural(len(rest.runs), 'run')}) {fate}"
                 )
-        self._end(worker)
+        self._end_with_share(worker)
 
 
 def compute(
