@@ -43,27 +43,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--tiny",
         action="store_true",
-        help="tiny sizes: tries the benchmarks out, measures nothing",
-    )
-    p.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="default results/benchmarks.md; the record lies beside it as .json",
+        help="tiny sizes, saved in results/tiny: tries the benchmarks out",
     )
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    name = "tiny/benchmarks.md" if args.tiny else "benchmarks.md"
-    try:
-        if args.repeats < 1:
-            raise ValueError(f"--repeats: got {args.repeats}; allowed: from 1")
-        record = Record(args.out or Path("results") / name, args.tiny)
-    except ValueError as error:
-        print(error, file=sys.stderr)
+    if args.repeats < 1:
+        print(f"--repeats: got {args.repeats}; allowed: from 1", file=sys.stderr)
         return 2
+    record = Record(Path("results", "tiny" * args.tiny, "benchmarks.md"))
     start = time.monotonic()
 
     def log(line: str) -> None:

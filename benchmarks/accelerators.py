@@ -50,14 +50,6 @@ SIZE, WIDTH = 128, 16
 A size of 128 fills the lanes of a TPU, which pads smaller sizes to 128.
 """
 
-COMMON = [Shape(256, 128, 0, "none", "counts"), Shape(256, 128, 256, "relu", "uniform")]
-"""Programs of a common size.
-
-They are also compiled for COMMON_WIDTH vmapped runs, on the targets where that is
-quick.
-"""
-COMMON_WIDTH = 64
-
 
 def main(platform: str) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs on the accelerator
@@ -67,46 +59,25 @@ def main(platform: str) -> None:
     from jax.experimental import topologies
 
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    every = [key for targets in TARGETS.values() for to in targets for key in asked(to)]
     for target, about in TARGETS[platform].items():
         devices = topologies.get_topology_desc(platform=platform, **about).devices
-        for key, (shape, width) in asked(target).items():
-            entry = compiled(shape, width, devices, record.get(key, {}))
-            if entry["collectives"]:
-                sys.exit(
-                    f"{key}: {entry['collectives']} collectives; allowed: none, because"
-                    " no run depends on another"
-                )
+        for shape in (*variants(SIZE), *further(SIZE)):
+            key = f"{target}, {name(shape)}, {shape}, {WIDTH}"
+            entry = compiled(shape, devices, record.get(key, {}))
             if entry is not record.get(key):
                 record[key] = {"target": target, **entry}
                 text = json.dumps(record, indent=1)
                 atomic_write(RECORD, f"{text}\n".encode())
                 seconds, reserved = entry["cpu_seconds"], entry["temp_bytes"]
                 print(key, f"CPU s {seconds}, temporary bytes {reserved}", flush=True)
-            table.write(RECORD, every)
+            table.write(RECORD)
 
 
-def asked(target: str) -> dict[str, tuple[Shape, int]]:
-    """The programs to compile for an accelerator: key in the record -> (shape, width).
-
-    The width is the number of vmapped runs on each device.
-    """
-    todo = [(shape, WIDTH) for shape in (*variants(SIZE), *further(SIZE))]
-    if target in TARGETS["cuda"]:
-        todo += [(shape, COMMON_WIDTH) for shape in COMMON]
-    return {
-        f"{target}, {name(shape)}, {shape}, {width}": (shape, width)
-        for shape, width in todo
-    }
-
-
-def compiled(
-    shape: Shape, width: int, devices: Any, known: dict[str, Any]
-) -> dict[str, Any]:
+def compiled(shape: Shape, devices: Any, known: dict[str, Any]) -> dict[str, Any]:
     """Returns the resources that the compiler reserves for a program, and counts of
     operations.
 
-    The program computes `width` vmapped runs on each device. Bytes are those of one
+    The program computes WIDTH vmapped runs on each device. Bytes are those of one
     run. If `known` has the same code and the same version of JAX, it is returned and
     nothing is compiled.
     """
@@ -117,7 +88,7 @@ def compiled(
     from jaxrecall.simulator import program
 
     mesh = Mesh(np.array(devices), ("run",))
-    run, arguments = program.batch_function(shape, width, mesh, vmapped=True)
+    run, arguments = program.batch_function(shape, WIDTH, mesh, vmapped=True)
     with jax.default_matmul_precision("highest"):
         lowered = run.lower(*arguments)
     code = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
@@ -136,13 +107,13 @@ def compiled(
     del sizes["tile"]
     return {
         "shape": {field: plain(value) for field, value in sizes.items()},
-        "width": width,
+        "width": WIDTH,
         "device_kind": devices[0].device_kind,
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
-        "temp_bytes": memory.temp_size_in_bytes // width,
-        "argument_bytes": memory.argument_size_in_bytes // width,
-        "output_bytes": memory.output_size_in_bytes // width,
+        "temp_bytes": memory.temp_size_in_bytes // WIDTH,
+        "argument_bytes": memory.argument_size_in_bytes // WIDTH,
+        "output_bytes": memory.output_size_in_bytes // WIDTH,
         **counts,
         **made_of,
     }

@@ -7,8 +7,7 @@ formula.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ HEAD = """# Compiled for accelerators
 Written by `make accelerators`. The programs were compiled on a machine without accelerators. Nothing was run, so there are no speeds
 here. JAX compiles for a device that is not there, if the wheel with its compiler is installed. The command installs `jax[tpu]` and
 `jax[cuda12]` into environments of their own (`.venv-tpu` and `.venv-cuda`, seven gigabytes), compiles every variant of the programs
-for a TPU v4, v5e and v6e and for an H100, and fails if a program needs a collective operation. Programs whose code has not changed are
+for a TPU v4, v5e and v6e and for an H100. A test fails if a program needs a collective operation. Programs whose code has not changed are
 not compiled again.
 
 - `vmapped` is how many runs a device computes at a time; a run's share of the memory is given.
@@ -75,31 +74,22 @@ HEADS = ("variant", "size", "vmapped", "CPU s", "arguments", "temporaries", "pla
 HEADS += ("planned / temporaries",)
 
 
-def write(record: Path, asked: Sequence[str]) -> None:
-    """Writes the tables beside the record; `asked` lists the keys that it should
-    contain.
-    """
-    text = page(json.loads(record.read_text()), asked)
+def write(record: Path) -> None:
+    """Writes the tables beside the record."""
+    text = page(json.loads(record.read_text()))
     atomic_write(record.with_suffix(".md"), text.encode())
 
 
-def page(record: Mapping[str, Any], asked: Sequence[str]) -> str:
-    """Returns the tables in Markdown, with a note on missing programs."""
-    wanted, left = (
-        Counter(key.partition(",")[0] for key in keys)
-        for keys in (asked, set(asked) - set(record))
-    )
+def page(record: Mapping[str, Any]) -> str:
+    """Returns the tables in Markdown."""
     parts = [HEAD.strip()]
-    if left:
-        missing = (f"{to} ({left[to]} of {wanted[to]})" for to in wanted if left[to])
-        parts.append(f"Not compiled yet: programs for {', '.join(missing)}.")
     of_target: dict[str, list[dict[str, Any]]] = {}
     for entry in record.values():
         of_target.setdefault(entry["target"], []).append(entry)
     for target, entries in of_target.items():
         versions = ", ".join(dict.fromkeys(f"jax {entry['jax']}" for entry in entries))
         rows = table((*HEADS, *COUNTED), map(cells, entries), 2)
-        about = f"{entries[0]['device_kind']}; {versions}"
+        about = f"{len(entries)} programs; {entries[0]['device_kind']}; {versions}"
         parts += [f"## {target}", about, "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 

@@ -18,12 +18,11 @@ class Ratio:
     over: Sequence[str]
     under: str = "jaxrecall"
     beside: Sequence[str] = ()
-    also: Sequence[str] = ()
 
     @property
     def programs(self) -> tuple[str, ...]:
         under = [self.under] if self.under else []
-        return (*self.over, *self.beside, *self.also, *under)
+        return (*self.over, *self.beside, *under)
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,6 @@ class Asked:
     """
     average: str = "median"
     """How the seconds of the calls become those of a program."""
-    less_one: bool = False
-    """Whether the value is the ratio less one, in percent."""
     bar: str = ""
     aim: str = ""
     units: Sequence[str] = ("{:.3g}x",)

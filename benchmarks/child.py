@@ -21,29 +21,21 @@ from jaxrecall import Point
 from . import clock
 from .work import points, runs, seeds
 
-SLOW_COMPILE_SECONDS = 0.3
-"""The compile time in seconds that separates programs of the simulator from helpers.
-
-A program takes seconds to compile, and a helper hundredths of a second. The compile
-cache uses the same limit.
-"""
-
 
 def sweep(
     grid: dict[str, Any], workers: int = 1, estimated: bool = False
 ) -> dict[str, Any]:
     """Runs a grid with `jaxrecall.run` and a results folder.
 
-    Returns the seconds, the number of rows, and the programs that were compiled and not
-    found in the cache. With `estimated`, the result also has the seconds that a dry run
-    estimates.
+    Returns the seconds and the number of rows. With `estimated`, the result also has
+    the seconds that a dry run estimates.
     """
     import_all()
     from jaxrecall import run
     from jaxrecall.sweep.grid import as_grid
     from jaxrecall.sweep.running.job import prepare
 
-    answer: dict[str, Any] = {"programs": compiled_programs()}
+    answer: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         if estimated:
@@ -69,21 +61,6 @@ def import_all() -> None:
     for name in ("matplotlib.pyplot", "pyarrow.parquet", *ours):
         if not name.endswith((".__main__", ".slurm", ".ray")):
             import_module(name)
-
-
-def compiled_programs() -> list[str]:
-    """Returns a list that grows with the name of each compiled program."""
-    import jax
-
-    names: list[str] = []
-
-    def lasted(event: str, duration_secs: float, **about: Any) -> None:
-        compiled = event == "/jax/core/compile/backend_compile_duration"
-        if compiled and duration_secs >= SLOW_COMPILE_SECONDS:
-            names.append(str(about.get("fun_name", "?")))
-
-    jax.monitoring.register_event_duration_secs_listener(lasted)
-    return names
 
 
 def peer(

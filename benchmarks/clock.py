@@ -20,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from jaxrecall.cli import command
+
 Engine = Callable[[int], float]
 """Runs the work once with the random numbers of that call; returns the seconds it took.
 """
@@ -69,13 +71,6 @@ def written(grid: Any, folder: Path) -> Path:
     return file
 
 
-def dry_run(grid: Any, folder: Path) -> dict[str, Any]:
-    """Returns the output of `python -m jaxrecall.sweep --dry-run --json` for a grid."""
-    command = [sys.executable, "-m", "jaxrecall.sweep", "--dry-run", "--json"]
-    command += ["--grid", str(written(grid, folder)), "--out", str(folder)]
-    return json.loads(output_of(command))
-
-
 def output_of(command: list[str], **options: Any) -> str:
     """Runs a command and returns its output. Raises RuntimeError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, **options)
@@ -109,14 +104,13 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the compared packages, and the commit."""
-    found = {"python": platform.python_version()}
-    for name in ("jaxrecall", "jax", "jaxlib", "numpy", "torch"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+    versions_here = {"python": platform.python_version(), **command.versions()}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions_here["torch"] = importlib.metadata.version("torch")
     with contextlib.suppress(OSError, RuntimeError):
         git = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-        found["commit"] = output_of(git, cwd=Path(__file__).parent).strip()
-    return found
+        versions_here["commit"] = output_of(git, cwd=Path(__file__).parent).strip()
+    return versions_here
 
 
 def circumstances() -> dict[str, Any]:

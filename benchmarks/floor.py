@@ -7,7 +7,7 @@ in a jitted loop over chunks. Of several chunk sizes, the fastest counts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,6 @@ from .clock import timed
 CHUNKS = (512, 1024, 2048, 4096, 16384, 65536)
 BLOCK = 512
 TRIES = 4
-
-
-class Primitive(NamedTuple):
-    """A call, and the number of its operations."""
-
-    call: Callable[[], Any]
-    operations: float
 
 
 UNITS = {
@@ -54,21 +47,13 @@ def of_run(point: Point, tiny: bool) -> list[dict[str, Any]]:
     terms = []
     for name, term in UNITS.items():
         fastest = max(
-            rate(over_positions(point, chunk, total, *bodies[chunk][name]))
-            for chunk in chunks
+            rate(point, chunk, total, *bodies[chunk][name]) for chunk in chunks
         )
         seconds = count / fastest
         terms.append(
             {"term": term, "count": count, "per second": fastest, "seconds": seconds}
         )
     return terms
-
-
-def rate(primitive: Primitive) -> float:
-    """Measures operations per second; the fastest of several tries counts."""
-    call = timed(lambda _: jax.block_until_ready(primitive.call()))
-    call(0)  # compiles
-    return primitive.operations / min(map(call, range(TRIES)))
 
 
 Body = Callable[[Array, Array], Callable[[Array, Array], Array]]
@@ -110,18 +95,20 @@ def loops(point: Point, chunk: int) -> dict[str, tuple[Array, Body]]:
     }
 
 
-def over_positions(
-    point: Point, chunk: int, total: int, start: Array, body: Body
-) -> Primitive:
-    """A jitted loop over the positions of samples, in a loop over chunks of samples."""
+def rate(point: Point, chunk: int, total: int, start: Array, body: Body) -> float:
+    """Operations per second in a jitted loop over the positions of samples, in a loop
+    over chunks of samples. The fastest of several tries counts.
+    """
     shape, n = (point.L, chunk), max(1, total // (chunk * point.L))
     x = jax.random.randint(jax.random.key(3), shape, 0, point.V, jnp.int32)
 
     @jax.jit
-    def call(x: Array) -> Array:
+    def loop(x: Array) -> Array:
         def one(c: Array, carry: Array) -> Array:
             return lax.fori_loop(0, point.L, body(c, x), carry)
 
         return lax.fori_loop(0, n, one, start)
 
-    return Primitive(lambda: call(x), n * chunk * point.L)
+    call = timed(lambda _: jax.block_until_ready(loop(x)))
+    call(0)  # compiles
+    return n * chunk * point.L / min(map(call, range(TRIES)))

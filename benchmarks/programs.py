@@ -79,25 +79,12 @@ def without_pool(bench: Bench, grid: Grid) -> Ready:
     return ours(bench, point.replace(pool=None, N=N))._replace(share=N / point.N)
 
 
-def fresh(parts: bool, cold: bool, bench: Bench, grid: Document) -> Ready:
-    """A sweep in a fresh process, with an empty cache of programs or a filled one.
-
-    In parts, it is a sweep for each value of the first axis.
-    """
-    grids, filled = [grid], bench.new_folder()
-    if parts:
-        ((axis, values),) = grid["blocks"][0]["axes"].items()
-        grids = [grid | {"blocks": [{"axes": {axis: [value]}}]} for value in values]
+def cold(bench: Bench, grid: Document) -> Ready:
+    """A sweep in a fresh process, with an empty cache of programs."""
 
     def engine(call: int) -> float:
-        seconds = 0.0
-        for each in grids:
-            cache = bench.new_folder() if cold else filled
-            seconds += clock.fresh("sweep", cache, grid=each)["seconds"]
-        return seconds
+        return clock.fresh("sweep", bench.new_folder(), grid=grid)["seconds"]
 
-    if not cold:
-        engine(0)
     return Ready(engine)
 
 
@@ -213,10 +200,7 @@ def needs(module: str, extra: str) -> None:
 PROGRAMS: dict[str, Callable[[Bench, Any], Ready]] = {
     "jaxrecall": ours,
     "jaxrecall, without a pool": without_pool,
-    "jaxrecall, cold": partial(fresh, False, True),
-    "jaxrecall, cold, in parts": partial(fresh, True, True),
-    "jaxrecall, in a second process": partial(fresh, False, False),
-    "jaxrecall, in a second process, in parts": partial(fresh, True, False),
+    "jaxrecall, cold": cold,
     "one worker, one core": partial(workers, 1, "local"),
     "two workers, two cores": partial(workers, 2, "local"),
     "two Ray actors, two cores": partial(workers, 2, "ray"),

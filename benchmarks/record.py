@@ -21,7 +21,7 @@ from .asked import ASKED, Asked
 
 NOT_RUN = "not run"
 SHORT = "{:.3g}".format
-TITLE, TRIED = "# Speed", " (tiny sizes: a test of the benchmarks, not a measurement)"
+TITLE = "# Speed"
 INTRODUCTION = (
     "Written by `python -m benchmarks`; ratios of medians, bars and aims as asked of"
     " the project."
@@ -72,7 +72,7 @@ def reached(asked: Asked, values: Sequence[float]) -> str:
 
 
 def number(text: str) -> float:
-    return float(text.strip(" x%"))
+    return float(text.strip(" x"))
 
 
 def table(
@@ -92,18 +92,11 @@ def table(
 class Record:
     """The saved rows; `path` is the Markdown file, and the JSON file is beside it."""
 
-    def __init__(self, path: Path, tiny: bool):
-        self.path, self.json, self.tiny = path, path.with_suffix(".json"), tiny
+    def __init__(self, path: Path):
+        self.path, self.json = path, path.with_suffix(".json")
         self.rows: dict[str, dict[str, Any]] = {}
         if self.json.exists():
-            saved = json.loads(self.json.read_text())
-            if saved["tiny"] != tiny:
-                size = "tiny" if saved["tiny"] else "full"
-                raise ValueError(
-                    f"--out: {path} holds {size} figures; choose another file or"
-                    " remove it"
-                )
-            self.rows = saved["rows"]
+            self.rows = json.loads(self.json.read_text())["rows"]
 
     def merge(
         self, measured: Mapping[str, Measured], circumstances: Mapping[str, Any]
@@ -116,13 +109,12 @@ class Record:
             if row.values or not self.rows.get(key, {}).get("values"):
                 self.rows[key] = {**vars(row), **circumstances}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"tiny": self.tiny, "rows": self.rows}, indent=1)
+        text = json.dumps({"rows": self.rows}, indent=1)
         atomic_write(self.json, f"{text}\n".encode())
         atomic_write(self.path, self.markdown().encode())
 
     def markdown(self) -> str:
-        title = TITLE + TRIED * self.tiny
-        parts = [title, "", INTRODUCTION, "", *self.asked(), "", *self.details(), ""]
+        parts = [TITLE, "", INTRODUCTION, "", *self.asked(), "", *self.details(), ""]
         return "\n".join(parts + self.behind()) + "\n"
 
     def asked(self) -> list[str]:

@@ -91,12 +91,9 @@ def compared(row: Asked, times: Times) -> Measured:
             measured.table += times.ready[name].terms
             if note := times.ready[name].note:
                 notes[f"{name}: {note}"] = None
-        for name in asked.also:
-            notes[f"{name} / {asked.under} {times.ratio(asked, [name]):.3g}"] = None
         if any(name in times.missing for name in (*asked.over, asked.under)):
             continue
-        value = times.ratio(asked, asked.over)
-        measured.values.append(100 * (value - 1) if row.less_one else value)
+        measured.values.append(times.ratio(asked, asked.over))
         if asked.beside:
             measured.beside = f"{times.ratio(asked, asked.beside):.3g}x"
     measured.note = "; ".join(notes)

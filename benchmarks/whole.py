@@ -24,25 +24,6 @@ CELL = ["V", "d", "L"]
 ROWS = 1000  # rows in a part: a core computes these in a few seconds
 
 
-def compiled(bench: Bench) -> dict[str, Measured]:
-    """Counts what the small sweep compiles in two fresh processes with one cache."""
-    grid, cache = bench.work.grid("S1"), bench.new_folder()
-    first, again = (clock.fresh("sweep", cache, grid=grid) for _ in range(2))
-    names = first["programs"]
-    small, large = (
-        clock.dry_run(bench.work.grid(name), bench.new_folder() / "out")["programs"]
-        for name in ("S1", "S2")
-    )
-    by_s1 = f"compiled by S1 in a fresh process: {len(names)} ({', '.join(names)})"
-    note = f"planned {small}, {large}; {by_s1}"
-    return {
-        "programs": Measured([max(len(names), small), large], note=note),
-        "second": Measured(
-            [len(again["programs"])], note=f"S1, {again['seconds']:.3g} s"
-        ),
-    }
-
-
 def fitted(bench: Bench) -> dict[str, Measured]:
     """Measures the fit of a large table, or of a small one with --tiny."""
     done = clock.fresh("fit", seeds=8 if bench.work.tiny else 521)
@@ -173,6 +154,5 @@ def written_parts(n: int) -> list[list[dict[str, Any]]]:
 
 
 FIGURES = {
-    function.__name__: function
-    for function in (compiled, fitted, estimated, searched, stored)
+    function.__name__: function for function in (fitted, estimated, searched, stored)
 }

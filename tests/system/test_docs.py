@@ -471,10 +471,6 @@ def test_speed_is_as_saved():
     assert table(section("docs/scaling.md", "## Speed")) == documented.speed(rows), (
         "python -m benchmarks.documented"
     )
-    contributing = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Speed\n")[2]
-    assert table(contributing) == documented.asked_for(rows), (
-        "python -m benchmarks.documented"
-    )
 
 
 # formulas
