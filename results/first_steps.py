@@ -13,8 +13,9 @@ from law import STUDY, TRIGGER, models_of, on_all_cores, searched, with_ends
 from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load, plot
+from jaxrecall.errors import TheoryError
 from jaxrecall.fit import fit
-from jaxrecall.theory import critical_N
+from jaxrecall.theory import Model, critical_N
 
 RECIPE = "one step, eta -> 0"
 ONE, MANY, SEVERAL = "one step, part 1", "128 steps, part 1/4", "L / 8 steps, part 1/4"
@@ -200,6 +201,42 @@ def last_steps():
     """
     found = cells_of("trigger == 'in'")
     return found.sort_values(["V", "part", "first_steps", "steps"])
+
+
+NUMBERS = [(1, 1e-6), (1, 1), (4, 0.25), (4, 1), (32, 0.25), (128, 0.25)]
+"""Number of first steps, and part."""
+
+LENGTHS = [1024, 4096, 16384, 65536]
+
+
+def with_slope(cells):
+    """Formats N* of a length, and the slope from the length before it."""
+    cell = cells.iloc[0]
+    text = f"{cell['N_star']:.3g}"
+    return text if np.isnan(cell["slope"]) else f"{text}, {cell['slope']:.2f}"
+
+
+@as_table(["k", "part"], {"L = {L}": with_slope}, missing="out of range")
+def fixed_first_steps():
+    """N* by theory with a fixed number k of first steps (V = d = 64, trigger out), and
+    its local slope in L from the length before.
+    """
+    found = []
+    V = d = 64
+    out = Model(V=V, d=d, L=64, trigger_in_value=False)
+    for k, part in NUMBERS:
+        eta = part * V**2 / (1 + V / d)
+        before = np.nan
+        for L in LENGTHS:
+            try:
+                N_star = critical_N(out.replace(L=L, eta=eta, first_steps=k))
+            except TheoryError:
+                continue
+            slope = np.log(N_star / before) / np.log(4)
+            about = {"k": k, "part": part, "L": L}
+            found.append(about | {"N_star": N_star, "slope": slope})
+            before = N_star
+    return pd.DataFrame(found)
 
 
 IN_FIGURE = ["V == d == 64", "V == 64 and d == 256", "V == d == 128"]
