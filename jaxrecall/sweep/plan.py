@@ -228,6 +228,15 @@ The key contains the number of a task. The others contain the first and the last
 and the step. A scheduler without them does not tell how many tasks there are.
 """
 
+STEPS = {
+    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+}
+"""The variables of processes that srun or mpirun starts together: the number of a
+process, and how many there are. A batch script that is no step lacks the second one.
+"""
+
 NO_TASKS = {("SGE_TASK_ID", "undefined"), ("LSB_JOBINDEX", "0")}
 """The variables and values of jobs that are not part of an array."""
 
@@ -286,13 +295,13 @@ def chosen_shard(
     given: str | None, environment: Mapping[str, str] = os.environ
 ) -> Shard | None:
     """Returns the share that the flag selects, or else the one that the environment
-    selects.
+    selects: that of the task of a job array, divided among the processes of its step.
 
     Returns None if neither selects a share. The process then runs everything. Raises
     UsageError if the share does not exist.
     """
     if given is None:
-        return _of_array(environment)
+        return _of_step(environment, _of_array(environment))
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", given)
     if not match or int(match[1]) >= int(match[2]):
         raise UsageError(f"--shard: got {given}; {SHARDS}")
@@ -305,6 +314,18 @@ def without_shard(command: str) -> str:
     Any unique abbreviation of the flag is removed, because argparse accepts it.
     """
     return re.sub(r" --sh(?:a(?:rd?)?)?[ =]\d+/\d+(?!\S)", "", command)
+
+
+def _of_step(environment: Mapping[str, str], whole: Shard | None) -> Shard | None:
+    """Returns this process's part of a share, if srun or mpirun started several."""
+    for variable, of_all in STEPS.items():
+        count = int(environment.get(of_all) or 1)
+        if count > 1:
+            rank = int(environment[variable])
+            index, parts, source = whole or Shard(0, 1, "")
+            told = f"{source} {variable} {rank}".strip()
+            return Shard(count * index + rank, count * parts, told)
+    return whole
 
 
 def _of_array(environment: Mapping[str, str]) -> Shard | None:
@@ -328,8 +349,8 @@ def _of_array(environment: Mapping[str, str]) -> Shard | None:
             pass  # refused below
         raise UsageError(
             f"{variable}: got {task}, of an array with gaps or of unknown size;"
-            " allowed: an array without gaps of Slurm or Grid Engine, or a share of"
-            f' your own, such as --shard "$(({variable} - 1))/16" for the tasks 1 to'
-            " 16 (0/1 is everything)"
+            " allowed: an array without gaps of Slurm or Grid Engine, which may have"
+            " any number of tasks, also to run what is missing; or a share of your"
+            f' own, such as --shard "$(({variable} - 1))/16" for the tasks 1 to 16'
         )
     return None

@@ -12,6 +12,7 @@
 #SBATCH --signal=TERM@60           # a minute before the end: the batch in flight is finished and saved
 #SBATCH --requeue                  # after the time limit or a preemption the task waits for its next turn; else --no-requeue
 #SBATCH --open-mode=append         # then one log has all turns
+#SBATCH --ntasks=1                 # one process a task; srun with more divides the task's share among them
 #SBATCH --cpus-per-task=8          # on CPUs a run goes on each
 ##SBATCH --gpus-per-task=1         # on GPUs; one process uses all that it sees
 ##SBATCH --partition=YOURS

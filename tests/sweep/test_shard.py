@@ -108,6 +108,35 @@ def test_the_tasks_of_an_array_are_all_shares(scheduler, first, step, count):
     ]
 
 
+OF_STEP = [
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+]
+
+
+@pytest.mark.parametrize(("rank", "size"), OF_STEP)
+def test_processes_that_are_started_together_divide_the_share_of_their_task(rank, size):
+    def chosen(i, **more):
+        shard = chosen_shard(None, {rank: str(i), size: "3", **more})
+        assert f"{rank} {i}" in shard.source
+        return shard[:2]
+
+    assert [chosen(i) for i in range(3)] == [(i, 3) for i in range(3)]
+    of_both = [
+        chosen(i, **of_slurm(task, 0, 1, 1, 2)) for task in range(2) for i in range(3)
+    ]
+    assert of_both == [(i, 6) for i in range(6)]
+
+
+@pytest.mark.parametrize(("rank", "size"), OF_STEP)
+def test_a_single_process_and_the_flag_are_not_divided(rank, size):
+    assert chosen_shard(None, {rank: "0", size: "1"}) is None
+    assert chosen_shard("0/1", {rank: "1", size: "2"})[:2] == (0, 1)
+    # what the script of a job with two tasks sees before it calls srun
+    assert chosen_shard(None, {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) is None
+
+
 @pytest.mark.parametrize("given", ["5/4", "4/4", "-1/4", "0/0", "half"])
 def test_a_wrong_share_is_refused(given):
     with pytest.raises(
