@@ -20,7 +20,8 @@ from law import (
 from table import ERRORS, as_table, stacked, with_interval
 
 from jaxrecall import load
-from jaxrecall.theory import accuracy, score_noise
+from jaxrecall.errors import TheoryError
+from jaxrecall.theory import accuracy, critical_N, score_noise
 
 
 def largest_abs(rows):
@@ -104,12 +105,60 @@ def held_out():
         "predicted": "{predicted:commas}",
         "observed [95 %]": with_interval("commas"),
         "ln(predicted / observed)": "{off:+.2f}",
+        "theory of today": "{today:commas}",
+        "ln(today / observed)": "{off_today:+.2f}",
     },
 )
 def first_steps_held_out():
-    """N* after several first steps, predicted before the runs, and observed."""
+    """N* after several first steps, predicted before the runs, observed, and by the
+    theory of today.
+    """
     fields = ["trigger_in_value", "first_steps", "eta"]
-    return with_theory(searched("first-steps-held-out"), *fields)
+    found = with_theory(searched("first-steps-held-out"), *fields)
+    found = found.rename(columns={"predicted": "today", "off": "off_today"})
+    page = (STUDY.parent / "first-steps-held-out.md").read_text()
+    before, _ = page.split("## Observed")
+    predicted = [
+        float(line.split(" | ")[-1].strip(" |").replace(",", ""))
+        for line in before.splitlines()
+        if line.startswith(("| 1", "| 4", "| 8", "| 9"))
+    ]
+    off = np.log(predicted / found["N_star"])
+    return found.assign(predicted=predicted, off=off)
+
+
+SEVERAL = "first_steps == L // 8 and not trigger_in_value"
+
+
+@as_table(
+    SIZES,
+    {
+        "observed [95 %]": with_interval("commas"),
+        "theory": "{predicted:commas}",
+        "ln(theory / observed)": "{off:+.2f}",
+    },
+    missing="out of range",
+)
+def several_first_steps():
+    """N* after L / 8 first steps at a quarter of the rate that cancels the mean bias,
+    trigger out, beside theory.
+    """
+    found = searched("first-steps-long").query(SEVERAL)
+    found = found.assign(eta=found["V"] ** 2 / (1 + found["V"] / found["d"]) / 4)
+    predicted = on_all_cores(covered_N, models_of(found, *OF_FIRST_STEPS))
+    off = np.log(predicted / found["N_star"])
+    return found.assign(predicted=predicted, off=off)
+
+
+OF_FIRST_STEPS = ["trigger_in_value", "first_steps", "eta"]
+
+
+def covered_N(model):
+    """Returns critical N by theory, or NaN out of its range."""
+    try:
+        return critical_N(model)
+    except TheoryError:
+        return np.nan
 
 
 @as_table(

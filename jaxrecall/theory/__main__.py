@@ -21,10 +21,10 @@ from typing import Any
 import pandas as pd
 
 from ..cli.command import Parser, answer, command
-from ..errors import UsageError, shown
+from ..errors import TheoryError, UsageError, shown
 from ..model.point import SAME_AS
 from .critical import RANGES, critical, critical_N, limiting_noise
-from .limits import ASSUMED
+from .limits import assumed
 from .model import Model
 from .open_attention import accuracy
 from .tables import ADDED, is_setting, table
@@ -92,7 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts["warnings"] = list(dict.fromkeys(str(warning.message) for warning in caught))
     if args.json:
         return answer(json.dumps(facts))
-    return answer(*lines, *map("warning: {}".format, facts["warnings"]), *ASSUMED)
+    return answer(
+        *lines, *map("warning: {}".format, facts["warnings"]), *assumed(model)
+    )
 
 
 def _sorted(words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
@@ -146,7 +148,8 @@ def _facts(model: Model, N: float | None, theta: float) -> dict[str, Any]:
         star = critical_N(model, theta)
         at = min(star, samples) if N is None else N
         facts["critical_N"] = _finite(star)
-        facts["limiting_noise"] = limiting_noise(model, at)
+        with suppress(TheoryError):  # several first steps, which are drawn
+            facts["limiting_noise"] = limiting_noise(model, at)
         facts["accuracy"] = accuracy(model, samples)
     if model.moments.overlap:
         facts["least_d"] = _finite(critical(model, "d", theta, samples))

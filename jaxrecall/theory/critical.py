@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from ..errors import TheoryError, shown
-from .first_steps import check_first_steps
+from .first_steps import are_drawn, check_first_steps
 from .limits import FLAT, warn_of_limits
 from .locked import locked_accuracy
 from .model import Model, check_N, check_theta, warn
@@ -156,7 +156,7 @@ def critical_size(
     check_theta(model, theta)
     if axis == "N":
         size = _crossing_N(model, theta, guess)
-        check_first_steps(model, size)
+        check_first_steps(model, size, drawn=are_drawn(model))
         return size
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
@@ -165,7 +165,8 @@ def critical_size(
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
     size = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
     nearest = np.clip(size, *RANGES[axis])
-    check_first_steps(model.replace(**{axis: round(nearest)}), N)
+    model = model.replace(**{axis: round(nearest)})
+    check_first_steps(model, N, drawn=are_drawn(model))
     return size
 
 

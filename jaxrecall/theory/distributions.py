@@ -127,6 +127,15 @@ def poisson_counts(mean: float) -> LabelCounts:
     return LabelCounts(part_of_mean / chance, chance / chance.sum())
 
 
+def poisson_quantiles(u: np.ndarray, mean: float) -> np.ndarray:
+    """Returns quantiles of Poisson counts, which are normal if the mean is large."""
+    from scipy.stats import poisson  # slow to import
+
+    if mean > 1e6:
+        return mean + np.sqrt(mean) * ndtri(u)
+    return poisson.ppf(u, mean)
+
+
 def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
     """The probability that a wrong logit exceeds its mean by z.
 

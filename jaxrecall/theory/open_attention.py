@@ -13,12 +13,13 @@ import numpy as np
 from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import normal_levels
-from .first_steps import check_first_steps, find_filter
+from .first_steps import are_drawn, check_first_steps, find_filter
 from .limits import warn_of_limits
 from .locked import distinct_tokens, recalled
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, parts_of_noise, trigger
 from .overlaps import Reading
+from .several_steps import drawn_accuracy
 
 SEEDS = 4096
 """The number of quasi-random seeds. For each seed, they determine the trigger's
@@ -74,7 +75,7 @@ def accuracy(model: Model, N: float) -> float:
     fitted constant. Raises TheoryError. Warns with TheoryWarning if kappa is small.
     """
     check_N(model, N)
-    check_first_steps(model, N)
+    check_first_steps(model, N, drawn=are_drawn(model))
     predicted = predicted_accuracy(model, N)
     warn_of_limits(model)
     return predicted
@@ -85,6 +86,8 @@ def predicted_accuracy(model: Model, N: float) -> float:
     steps are too large.
     """
     check_N(model, N)
+    if are_drawn(model):
+        return drawn_accuracy(model, N)
     if model.L == 1 or not has_score_noise(model):
         return recalled(model, N)
     attended = attention(model, N)

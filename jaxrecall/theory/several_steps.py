@@ -1,0 +1,140 @@
+"""Accuracy after several first steps, over drawn embeddings and counts; docs/theory.md,
+section 2.8.
+
+The formulas are ours, not the paper's. Samples enter only through how often each token
+occurs beside each label, so a seed costs V^3 operations for any N and L.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from .distributions import poisson_quantiles
+from .first_steps import after_steps
+from .model import Model
+
+TOKENS, LEAST_SEEDS = 4096, 8
+"""Accuracy is averaged over some TOKENS tokens, in at least LEAST_SEEDS seeds."""
+
+
+class Draws(NamedTuple):
+    """What is drawn for a seed. A label has the number of its informative token."""
+
+    Z_in: np.ndarray  # (V, d)
+    gram: np.ndarray  # Z_out Z_out^T, (V, V)
+    eigenvalues: np.ndarray  # of the same with rows less their mean, (V,)
+    eigenvectors: np.ndarray  # (V, V)
+    z_trig: np.ndarray  # (d,)
+    eos_length: float  # squared length of z_eos
+    of_label: np.ndarray  # uniforms of the counts of labels, (V,)
+    of_pair: np.ndarray  # normals of the counts of noise tokens beside labels, (V, V)
+
+
+@lru_cache(maxsize=64)
+def draw(V: int, d: int, random_length: bool, seed: int) -> Draws:
+    rng = np.random.default_rng([V, d, seed])
+    rows = rng.standard_normal((2 * V + 2, d)) / math.sqrt(d)
+    if not random_length:
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    Z_in, Z_out, (z_trig, z_eos) = rows[:V], rows[V:-2], rows[-2:]
+    centred = Z_out - Z_out.mean(0)
+    eigenvalues, eigenvectors = np.linalg.eigh(centred @ centred.T)
+    return Draws(
+        Z_in,
+        Z_out @ Z_out.T,
+        eigenvalues,
+        eigenvectors,
+        z_trig,
+        float(z_eos @ z_eos),
+        rng.random(V),
+        rng.standard_normal((V, V)),
+    )
+
+
+def drawn_accuracy(model: Model, N: float) -> float:
+    """Returns the accuracy (fraction) after three steps with N samples, of a model with
+    several first steps and the trigger out of the value path.
+    """
+    seeds = range(max(LEAST_SEEDS, TOKENS // model.V))
+    random_length = model.moments.random_length
+    reached = [
+        accuracy_of_seed(model, N, draw(model.V, model.d, random_length, seed))
+        for seed in seeds
+    ]
+    return float(np.mean(reached))
+
+
+def accuracy_of_seed(model: Model, N: float, drawn: Draws) -> float:
+    """Returns the fraction of the tokens that get the largest logit at their label."""
+    V = model.V
+    n = poisson_quantiles(drawn.of_label, N / V)
+    if not n.any():
+        return 0.0
+    tokens = tokens_beside_labels(n, model.L, drawn.of_pair)
+    first, residual = first_steps(model, n, tokens, drawn)
+    outputs = attention_outputs(model, n, tokens, first, residual, drawn)
+    error = np.eye(V) - softmax(outputs @ first.T, axis=1)
+    last = drawn.gram @ ((n[:, None] * error).T @ outputs)
+    return float(np.mean(np.argmax(outputs @ last.T, axis=1) == np.arange(V)))
+
+
+def tokens_beside_labels(n: np.ndarray, L: int, normals: np.ndarray) -> np.ndarray:
+    """Returns how often each token occurs in the sequences of a label, less the mean
+    of the noise tokens, (V labels, V tokens).
+
+    n has the counts of labels, (V,). Counts of noise tokens are Poisson variables, of
+    which the mean, the variance and the skewness are kept.
+    """
+    expected = L / len(n) * n[:, None]
+    noise = np.sqrt(expected) * normals + (normals**2 - 1) / 6 * (n[:, None] > 0)
+    return np.diag(n) + noise - noise.mean(1, keepdims=True)
+
+
+def first_steps(
+    model: Model, n: np.ndarray, tokens: np.ndarray, drawn: Draws
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns Z_out V_mat after the first steps, (V, d), and the residual y - p along
+    the mean embedding that they leave, (V,).
+    """
+    N, k = n.sum(), model.first_steps
+    share, mean = n / N, drawn.Z_in.mean(0)
+    depth = model.eta / model.V * (mean @ mean) * drawn.eigenvalues
+    left, average = after_steps(depth, k)
+    along = drawn.eigenvectors.T @ (share - 1 / model.V)
+    own = (tokens - np.outer(share, tokens.sum(0))) @ drawn.Z_in / (model.L * N)
+    shared = np.outer(drawn.eigenvectors @ (average * along), mean)
+    return model.eta * k * drawn.gram @ (own + shared), drawn.eigenvectors @ (
+        left * along
+    )
+
+
+def attention_outputs(
+    model: Model,
+    n: np.ndarray,
+    tokens: np.ndarray,
+    first: np.ndarray,
+    residual: np.ndarray,
+    drawn: Draws,
+) -> np.ndarray:
+    """Returns the outputs of attention for each informative token after step 2, (V, d).
+
+    A sequence is taken to contain each noise token L / V times.
+    """
+    V, L, N = model.V, model.L, n.sum()
+    logits = first @ drawn.Z_in.T
+    centred = logits - n @ logits / N
+    of_tokens = (tokens * centred).sum(0) + L / V * N * (residual @ logits)
+    of_trigger = n @ (np.diag(centred) - centred.mean(1))
+    rate = model.kappa * L * V / (model.eta * model.first_steps * N)
+    w = (of_tokens - of_tokens.mean()) @ drawn.Z_in + of_trigger * drawn.z_trig
+    w *= rate * drawn.eos_length
+    noise, informative = drawn.Z_in @ w, (drawn.Z_in + drawn.z_trig) @ w
+    highest = noise.max()
+    own = np.exp(np.minimum(informative - highest, 500))[:, None]
+    others = L / V * np.exp(noise - highest)
+    return (own * drawn.Z_in + others @ drawn.Z_in) / (own + others.sum())
