@@ -69,9 +69,9 @@ class SearchedCell:
     def __init__(self, line: SearchLine, target: Target, simulator: Simulator):
         self.line, self.search = line, CellSearch(target)
         self.points = line.levels
-        points = list(self.points.values())
-        self.point = points[0]
-        first, last = self.point.as_given(), points[-1].as_given()
+        levels = list(self.points)
+        self.point = self.points[levels[0]]
+        first, last = self.point.as_given(), self.points[levels[-1]].as_given()
         self.following = {name for name in first if first[name] != last[name]}
         self.tiers = _tiers(self.points, simulator)
 

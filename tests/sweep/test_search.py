@@ -35,6 +35,7 @@ from jaxrecall.sweep.running.mistakes import Mistake
 from jaxrecall.sweep.running.runner import execute
 from jaxrecall.sweep.search import CellSearch, Target, farthest
 from jaxrecall.sweep.searches import Searches
+from jaxrecall.sweep.simulators.shipped import RECALL
 from jaxrecall.sweep.summary import parsed
 
 
@@ -467,6 +468,18 @@ def test_a_dry_run_of_a_search_tells_cells_runs_and_times(grid, capsys):
     for axes, cells in (("{d: [2, 12], L: 3}", "2 cells"), ("{d: 2, L: 3}", "1 cell")):
         assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
         assert f"in {cells}, 0 of" in capsys.readouterr().out
+
+
+def test_a_dry_run_makes_few_of_the_points_of_a_range(grid, monkeypatch):
+    made, make_point = [], RECALL.point
+
+    def counted(values):
+        made.append(values)
+        return make_point(values)
+
+    monkeypatch.setattr(RECALL, "point", counted)
+    assert main([*grid, "--dry-run", "--set", "search.to=1048576"]) == 0
+    assert len(made) < 6 * 10  # a cell has 129 levels
 
 
 def test_a_whole_search_is_printed_reported_and_drawn(searched):

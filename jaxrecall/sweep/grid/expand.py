@@ -61,6 +61,9 @@ class Levels(Mapping[float, AnyPoint]):
             raise KeyError(level)
         return self.make(level)
 
+    def __contains__(self, level: object) -> bool:
+        return level in self.levels  # a Mapping would make the point
+
     def __iter__(self) -> Iterator[float]:
         return iter(self.levels)
 
