@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from .crossing import OCTAVE, Crossing
+from .crossing import OCTAVE, AnyCurve, Crossing, of_measure
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
-from .mean_crossing import AnyCurve, of_measure
 from .summary import MEAN, Summary
 
 FIRST_SEEDS = 4

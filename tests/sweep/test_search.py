@@ -26,10 +26,10 @@ from jaxrecall.fit import fit
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.crossing import of_measure
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
-from jaxrecall.sweep.mean_crossing import of_measure
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.mistakes import Mistake
 from jaxrecall.sweep.running.runner import execute
