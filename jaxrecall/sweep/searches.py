@@ -20,12 +20,12 @@ from ..errors import GridError, plural
 from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid, Search
-from .grid.axes import AnyPoint, Names
+from .grid.axes import AnyPoint
 from .grid.expand import SearchLine
 from .grid.file import USUAL, Settings, plain
 from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
-from .search import OUTCOMES, CellSearch, Request, Target, farthest
+from .search import OUTCOMES, CellSearch, Request, farthest
 from .simulators import Program
 from .simulators.custom import Simulator
 from .summary import MEAN, parsed
@@ -66,8 +66,8 @@ class SearchedCell:
             levels have the same sizes, the only tier is the middle level.
     """
 
-    def __init__(self, line: SearchLine, target: Target, simulator: Simulator):
-        self.line, self.search = line, CellSearch(target)
+    def __init__(self, line: SearchLine, search: CellSearch, simulator: Simulator):
+        self.line, self.search = line, search
         self.points = line.levels
         levels = list(self.points)
         self.point = self.points[levels[0]]
@@ -97,13 +97,13 @@ class SearchedCell:
                 " are valid"
             )
         if self.search.against:
-            rises = self.search.target.rises
+            rises = self.search.rises
             way = "falls" if rises else "rises"
             hint = f"try rises: {str(not rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
         if self.search.beyond:
             way = "rises above theta and falls again"
-            if not self.search.target.rises:
+            if not self.search.rises:
                 way = "falls below theta and rises again"
             warnings.append(f"accuracy {way}, at {self.search.beyond:g}")
         return "; ".join(warnings)
@@ -126,7 +126,7 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: Simulator) -> list[float
     return tops
 
 
-def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
+def _cells(grid: Grid, search: Search) -> list[SearchedCell]:
     """Returns the cells of a grid, one for each line of points and each theta."""
     cells = []
     simulator = grid.simulator
@@ -137,11 +137,11 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     is_known = search.axis in simulator.rises and not is_other
     is_known = is_known or search.rises is not None
     assumed = not is_known and (is_other or not simulator.rises_elsewhere)
-    lattice = search.lattice(names)
+    lattice = search.lattice(grid.names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
         for theta in search.theta:
-            target = Target(
+            cell_search = CellSearch(
                 theta,
                 levels,
                 search.width,
@@ -153,7 +153,7 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
                 summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
             )
-            cells.append(SearchedCell(line, target, simulator))
+            cells.append(SearchedCell(line, cell_search, simulator))
     return cells
 
 
@@ -212,9 +212,8 @@ class Searches:
         assert grid.search
         search = grid.search
         self.search, self.simulator, self.axis = search, grid.simulator, search.axis
-        names = Names(grid.simulator)
-        self._value = names.value
-        self.cells = self.every = _cells(grid, search, names)
+        self._value = grid.names.value
+        self.cells = self.every = _cells(grid, search)
         if shard:
             self.cells = _of_share(self.every, shard, grid.simulator)
         varying = {self.axis}.union(*(cell.following for cell in self.every))
@@ -225,20 +224,17 @@ class Searches:
             make_plan, limit=limit, settings=settings, simulator=grid.simulator
         )
         self._tiers: dict[AnyPoint, AnyPoint] = {}
-        self.pending = self._advanced()
+        self.update({})
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
         """Records the accuracy of runs, and advances every cell as far as possible."""
         self._known.update(accuracy)
-        self.pending = self._advanced()
-
-    def _advanced(self) -> list[Run]:
-        pending, own = {}, set(self.cells)
+        pending, ours = {}, set(self.cells)
         for cell in self.every:
             missing = self._missing(cell)
-            if cell in own:
+            if cell in ours:
                 pending |= missing
-        return list(pending.values())
+        self.pending = list(pending.values())
 
     def _missing(self, cell: SearchedCell) -> dict[RunId, Run]:
         """Advances a cell as far as possible. Returns the runs for which the cell
@@ -412,7 +408,7 @@ class Searches:
         entry = {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
             **cell.line.helpers,
-            "theta": search.target.theta,
+            "theta": search.theta,
             "axis": self.axis,
             **dict.fromkeys(("critical", "lo", "hi", "N_star")),
             "outcome": outcome,

@@ -33,7 +33,7 @@ from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.mistakes import Mistake
 from jaxrecall.sweep.running.runner import execute
-from jaxrecall.sweep.search import CellSearch, Target, farthest
+from jaxrecall.sweep.search import CellSearch, farthest
 from jaxrecall.sweep.searches import Searches
 from jaxrecall.sweep.simulators.shipped import RECALL
 from jaxrecall.sweep.summary import parsed
@@ -51,7 +51,7 @@ def searched_cell(
     measure, theta, levels, width=0.5, max_runs=2000, seeds=range(300), **options
 ):
     """The search of a cell whose runs have the value measure(level, seed)."""
-    search = CellSearch(Target(theta, levels, width, max_runs, seeds, **options))
+    search = CellSearch(theta, levels, width, max_runs, seeds, **options)
     while search.pending:
         search.update([measure(*run) for run in search.pending])
     return search
@@ -556,7 +556,8 @@ def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
 
     def then_signal(self, accuracy):
         update(self, accuracy)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if accuracy:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Searches, "update", then_signal)
     assert main([*grid, "--json-log"]) == 130

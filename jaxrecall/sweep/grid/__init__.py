@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
@@ -31,8 +32,9 @@ from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
 from ...model.values import as_plain
+from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
-from ..simulators.shipped import RECALL, RecallSimulator
+from ..simulators.shipped import RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
 from .document import Document, Plain, Schema, read_document, without
 from .expand import OnProgress, SearchLine, expand
@@ -80,9 +82,21 @@ class Grid(GridFile):
     axes: tuple[str, ...]
     fixed: dict[str, Plain]
     resolved: dict[str, Plain]
-    simulator: Simulator = RECALL
+    names: Names = field(compare=False)
     lines: tuple[SearchLine, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
+
+    @property
+    def simulator(self) -> Simulator:
+        return self.names.simulator
+
+    @cached_property
+    def programs(self) -> Mapping[AnyPoint, Program]:
+        """A dict from each point to its program. All runs of the grid decide the
+        programs, so every call and every share has the same ones.
+        """
+        counts = dict.fromkeys(self.points, len(self.seeds))
+        return self.simulator.programs(counts)
 
     @property
     def settings(self) -> Settings:
@@ -110,7 +124,7 @@ class Grid(GridFile):
         all laws.
         """
         columns = {**self.simulator.row_columns, **self.kept_columns}
-        if Names(self.simulator).laws:
+        if self.names.laws:
             columns |= parameter_columns(self.points)
         return columns
 
@@ -255,7 +269,7 @@ def _grid(
         axes=_varying(file, names, expansion["points"]),
         fixed=_fixed(file, names, expansion["points"]),
         resolved=without(None, resolved),
-        simulator=names.simulator,
+        names=names,
     )
 
 

@@ -42,6 +42,9 @@ TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 ALLOWED_TYPES = "with int, float, bool or str as the type"
 TREATED = ("static", "traced")
 
+X64 = ", x64"
+"""The end of a precision that rows record if jax_enable_x64 was on."""
+
 BEFORE = {
     "point_id": (
         "string",
@@ -256,7 +259,7 @@ class Simulator:
         """Returns the precision that rows record. Rows of two precisions must not be
         mixed.
         """
-        return f"{of_products}, x64" if x64() else of_products
+        return of_products + X64 if x64() else of_products
 
     def about(self) -> dict[str, Any]:
         """Returns the entries that describe the simulator in the metadata of tables."""

@@ -24,9 +24,8 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +54,6 @@ from .table import (
     RUN,
     VERSION,
     Read,
-    about,
     arrow_schema,
     conformed,
     is_last,
@@ -101,29 +99,22 @@ class LastRows(NamedTuple):
     tables: list[pa.Table]
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """The contents of a results folder.
 
-    `runs` is the set of finished runs of one version. `foreign` is a dict from every
-    other version (code_version, precision) to its number of finished runs.
+    `values` is a dict from the finished runs of one version to values of their last
+    rows. `foreign` is a dict from every other version (code_version, precision) to its
+    number of finished runs.
     """
 
-    runs: set[RunId]
+    values: Mapping[RunId, tuple[Any, ...]]
     foreign: dict[Version, int]
     unreadable: Unreadable
-    simulators: Set[str] = frozenset()
-    """The names of the simulators that computed the rows."""
+    tables: Sequence[pa.Table] = ()
 
-    columns: Set[str] = frozenset()
-    """The distinct sets of the user's own columns in the tables. Each set is JSON
-    text.
-    """
-
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """A dict from the name of each law or simulator of the user's own in the rows to a
-    hash of its source.
-    """
+    @property
+    def runs(self) -> Set[RunId]:
+        return self.values.keys()
 
 
 class Store:
@@ -211,23 +202,17 @@ class Store:
                     " writes a new one"
                 ) from error
 
-    def done(self, code_version: int, precision: str) -> Done:
+    def done(self, code_version: int, precision: str, *columns: str) -> Done:
         """Returns the contents of the folder. `runs` contains the runs of this version
-        that need not be computed again.
+        that need not be computed again, and `values` the values of these columns.
 
         A run is done if its last row is in a readable part or in the table. The status
         of that row does not matter.
         """
-        values, unreadable, tables = self.last_values()
-        runs = set(values.pop((code_version, precision), ()))
-        foreign = {version: len(others) for version, others in values.items()}
-        simulators, columns, sources = set(), set(), {}
-        for table in filter(len, tables):
-            facts = about(table)
-            simulators.add(str(facts.get("simulator", "jaxrecall")))
-            columns.add(json.dumps(facts.get("columns", {}), sort_keys=True))
-            sources |= facts.get("sources") or {}
-        return Done(runs, foreign, unreadable, simulators, columns, sources)
+        by_version, unreadable, tables = self.last_values(*columns)
+        values = by_version.pop((code_version, precision), {})
+        foreign = {version: len(others) for version, others in by_version.items()}
+        return Done(values, foreign, unreadable, tables)
 
     def last_values(self, *columns: str) -> LastRows:
         """Returns the values that these columns have in the last row of every run."""
