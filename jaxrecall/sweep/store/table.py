@@ -10,7 +10,6 @@ record is in the metadata. In any other file, it is a comment near the start, su
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -204,53 +203,53 @@ def with_about(table: pa.Table, facts: Json) -> pa.Table:
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
 
+JOINT = (
+    "axes",
+    "kept",
+    "xla_flags",
+    "fixed",
+    "simulator",
+    "fields",
+    "accuracy",
+    "sources",
+    "columns",
+    "labels",
+    "rises",
+)
+"""The entries of the description of a joined table, besides `searched`."""
+
+
 def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     """Returns the description of a table that was joined from parts. The argument
     `parts` lists the descriptions of the parts.
 
-    A part has no axes if it has no grid or was written by an older version. If any part
-    has no axes, the joined table has no axes.
+    Lists and dicts are joined in the order in which the files were written. A part has
+    no axes if it has no grid or was written by an older version. If any part has no
+    axes, the joined table has no axes. Fields that differ between grids are axes, too.
     """
-    facts = {}
-    for name in ("simulator", "fields", "accuracy", "columns", "labels", "rises"):
-        if name in parts[0]:
-            facts[name] = parts[0][name]
-    for name in ("kept", "xla_flags"):
-        lists = (part.get(name) or () for part in parts)
-        every = dict.fromkeys(itertools.chain.from_iterable(lists))
-        if every:
-            facts[name] = list(every)
-    sources = {}
-    for part in parts:
-        sources |= part.get("sources") or {}
-    if sources:
-        facts["sources"] = sources
-    for part in parts:
-        if part.get("axes") is None or part.get("fixed") is None:
-            return facts
+    facts: Json = {}
+    for part in sorted(parts, key=lambda part: part.get("created") or ""):
+        for name in JOINT:
+            value = part.get(name)
+            if isinstance(value, list):
+                facts[name] = list(dict.fromkeys([*facts.get(name, ()), *value]))
+            elif isinstance(value, dict):
+                facts[name] = value | facts.get(name, {})
+            elif value is not None:
+                facts.setdefault(name, value)
+    if any(part.get("axes") is None or part.get("fixed") is None for part in parts):
+        return {name: facts[name] for name in facts if name not in ("axes", "fixed")}
     searched = {part.get("searched") or "" for part in parts}
     if len(searched) == 1:
         facts["searched"] = searched.pop()
-    return facts | _joint_axes(parts, table)
-
-
-def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
-    """Returns a dict with `axes`, the axes of the joined table, and `fixed`, the fields
-    that have the same value in all parts.
-
-    The axes of the parts come first, in the order in which the files were written.
-    Fields that differ between grids follow.
-    """
-    axes, fixed = {}, {}
-    for part in sorted(parts, key=lambda part: part.get("created") or ""):
-        axes |= dict.fromkeys(part["axes"])
-        fixed = part["fixed"] | fixed
+    axes, fixed = facts["axes"], facts["fixed"]
     for name in list(fixed):
-        if name in table.column_names and len(table[name].unique()) > 1:
-            axes.setdefault(name)
+        varies = name in table.column_names and len(table[name].unique()) > 1
+        if varies and name not in axes:
+            axes.append(name)
         if name in axes:
             del fixed[name]
-    return {"axes": list(axes), "fixed": fixed}
+    return facts
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
