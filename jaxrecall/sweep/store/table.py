@@ -28,7 +28,7 @@ from ...cli.version import __version__
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
-from ..files import PARTS, TABLE, Json, Unreadable, holds_results, read_json
+from ..files import PARTS, Json, Unreadable, holds_results, read_json
 
 
 def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -92,7 +92,6 @@ keys:
     sources     a dict from the user's own laws or simulator to hashes of their source
     columns     a dict from each column that the user added to the simulator of this
         package, to the path and digest of the function of the column
-    merged      digests of the files whose rows `compact` has merged into this table
 
 In a file, the entry also contains the time at which the file was written, and the
 versions that wrote it.
@@ -178,7 +177,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
     the table.
     """
     match name:
-        case "axes" | "kept" | "xla_flags" | "merged":
+        case "axes" | "kept" | "xla_flags":
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
@@ -317,45 +316,6 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
     except Exception as error:
         if os.path.lexists(path):
             unreadable.append((path, in_one_line(error)))
-
-
-def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Table]:
-    """Yields the tables in these files. A part whose rows `compact` has merged into one
-    of them is left out, unless that table cannot be read.
-
-    Files that cannot be read are added to `unreadable`, and files that no longer exist
-    are left out.
-    """
-    paths = list(paths)
-    table_of = {}
-    for path in paths:
-        if path.name == TABLE:
-            schema = _schema_of_part(path)
-            merged = about(schema).get("merged") if schema else None
-            table_of |= dict.fromkeys(merged or (), path)
-    read, left_out = set(), {}
-    for path in paths:
-        table = table_of.get(hash_file(path)) if table_of else None
-        if table:
-            left_out[path] = table
-            continue
-        for rows in rows_in(path, unreadable):
-            read.add(path)
-            yield rows
-    for path, table in left_out.items():
-        if table not in read:
-            yield from rows_in(path, unreadable)
-
-
-def hash_file(path: Path) -> str:
-    """Returns a digest of the contents of a file, or an empty text if there is no
-    file.
-    """
-    with suppress(OSError):
-        if path.is_file():  # a pipe would wait forever
-            with open(path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    return ""
 
 
 class _Part(NamedTuple):
@@ -592,8 +552,8 @@ def in_table_order(
     """
     fields = about(rows).get("fields")
     names = [*fields, *ROW, *VERSION] if isinstance(fields, list) else _SORT
-    ranks = _ranks(rows, names)
-    by = [(pc.field(name), "ascending") for name in ranks.column_names]
+    ranks = _ranks(rows, dict.fromkeys([*names, *keys]))
+    by = [(pc.field(name), "ascending") for name in names]
     options = pc.SortOptions(by)
     order = pc.call_function("sort_indices", [ranks], options).to_numpy()
     status = rows["status"]
