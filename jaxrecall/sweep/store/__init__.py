@@ -60,6 +60,7 @@ from .table import (
     make_table,
     read_tables,
     refuse_foreign,
+    rows_in,
     to_parquet,
     unlike,
     with_about,
@@ -280,20 +281,13 @@ class Store:
                 # other processes may rewrite some of these files meanwhile
                 random.shuffle(others)
                 for path in others:
-                    self._rewrite(path)
+                    for part in rows_in(path, []):
+                        self.put_table(path, conformed(part, self.of_parts))
         except (StoreError, pa.ArrowException) as error:
             tell(
                 f"{self.parts}: the columns of its files differ ({error}); for one"
                 f" table of them: {called('compact', [str(self.folder)])}"
             )
-
-    def _rewrite(self, path: Path) -> None:
-        """Rewrites a part with the columns of all parts. Does nothing if the part
-        already has these columns.
-        """
-        _, others = unlike(self.of_parts, [path])
-        for table in read_tables(others).tables.values():
-            self.put_table(path, conformed(table, self.of_parts))
 
     def _kept(self, point_id: str) -> Json:
         """Returns a dict of the kept helpers at a point. A helper that the point lacks

@@ -82,7 +82,8 @@ def load(
     types of the columns are int64, float64, bool and str. A column of ints or bools
     that contains nulls has pandas' nullable type Int64 or boolean. The function warns
     of dropped rows of another status or version, of mixed versions and of files that
-    cannot be read. The function raises StoreError if there is no row, and UsageError if an argument is not a path.
+    cannot be read. The function raises StoreError if there is no row, and UsageError
+    if an argument is not a path.
 
     `attrs["axes"]` lists the fields that the grid varies. If there are several grids,
     their fields are in the order in which the grids were run. The entry is missing if a

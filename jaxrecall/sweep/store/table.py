@@ -117,8 +117,6 @@ _SORT = [
     "m",
     "embedding",
     "activation",
-    *ROW,
-    *VERSION,
 ]
 
 
@@ -357,9 +355,7 @@ def read_part(path: Path) -> pa.Table:
         _refuse("no column {}", [name for name in columns if name not in present])
         table = file.read()
     _check_names(table)
-    schema = _standard(table.schema)
-    columns = [table[field.name].cast(field.type) for field in schema]
-    table = _with_older_values(pa.table(columns, schema), part)
+    table = _with_older_values(table.cast(_standard(table.schema)), part)
     table.validate(full=True)
     _refuse("nulls in {}", [name for name in part.needed if table[name].null_count])
     lacking = []
@@ -456,15 +452,10 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the table after adding the columns of a schema that the table lacks. The
     new columns contain nulls. No column of the table is removed.
     """
-    present = table.schema.remove_metadata()
-    every = pa.unify_schemas([schema, present], promote_options="permissive")
-    columns = []
-    for field in every:
-        if field.name in table.column_names:
-            columns.append(table[field.name].cast(field.type))
-        else:
-            columns.append(pa.nulls(len(table), field.type))
-    return with_about(pa.table(columns, every), about(table))
+    every = pa.concat_tables(
+        [schema.empty_table(), table], promote_options="permissive"
+    )
+    return with_about(every, about(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
@@ -551,41 +542,21 @@ def in_table_order(
     mask of the rows that are considered; by default, all rows are.
     """
     fields = about(rows).get("fields")
-    names = [*fields, *ROW, *VERSION] if isinstance(fields, list) else _SORT
-    ranks = _ranks(rows, dict.fromkeys([*names, *keys]))
-    by = [(pc.field(name), "ascending") for name in names]
-    options = pc.SortOptions(by)
-    order = pc.call_function("sort_indices", [ranks], options).to_numpy()
-    status = rows["status"]
-    is_bad = pc.call_function("not_equal", [status, pa.scalar("ok")]).to_numpy()
-    newest = -rows["code_version"].to_numpy()
-    parts = [ranks[name].to_numpy() for name in keys]
-    grouped = np.lexsort((newest, is_bad, *parts))  # stable; the last key counts first
+    points = fields if isinstance(fields, list) else _SORT
+    by = dict.fromkeys([*points, *ROW, *keys], "ascending")
+    columns = {name: rows[name] for name in by}
+    # no column of a row has a space in its name
+    columns["is bad"] = pc.call_function("not_equal", [rows["status"], pa.scalar("ok")])
+    columns["version of code"] = rows["code_version"]
+    by |= {"is bad": "ascending", "version of code": "descending"}
+    options = pc.SortOptions([(pc.field(name), order) for name, order in by.items()])
+    order = pc.call_function("sort_indices", [pa.table(columns)], options)
     if kept is not None:
-        grouped = grouped[kept[grouped]]
-    is_first = np.zeros(len(rows), bool)
-    is_first[grouped[:1]] = True
-    for part in parts:
-        part = part[grouped]
-        is_first[grouped[1:][part[1:] != part[:-1]]] = True
-    return pa.array(order[is_first[order]])
-
-
-def _ranks(rows: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Returns these columns, with texts replaced by their ranks in alphabetical order.
-
-    Ranks take less memory than texts, and are compared faster.
-    """
-    columns = {}
-    for name in names:
-        column = rows[name]
-        if column.type == pa.string():
-            encoded = column.dictionary_encode().combine_chunks()
-            options = pc.RankOptions(tiebreaker="dense")
-            ranks = pc.call_function("rank", [encoded.dictionary], options)
-            column = ranks.take(encoded.indices)
-        columns[name] = column
-    return pa.table(columns)
+        order = order.filter(pa.array(kept).take(order))
+    places = pa.array(np.arange(len(order)))
+    table = rows.select(keys).take(order).append_column("place", places)
+    first = table.group_by(keys).aggregate([("place", "min")])["place_min"]
+    return order.take(np.sort(first.to_numpy()))
 
 
 def taken(
