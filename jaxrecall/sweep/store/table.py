@@ -485,10 +485,8 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     lacks a column, the column is null in the rows of that table. Raises StoreError if
     the tables are incompatible.
     """
-    descriptions: list[Json] = []
-    blocks = list(_in_blocks(tables, descriptions))
-    pa.default_memory_pool().release_unused()
-    facts = descriptions or [{}]
+    parts = list(filter(len, tables))
+    facts = [about(part) for part in parts] or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -497,34 +495,12 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         )
     first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        table = pa.concat_tables([*first, *blocks], promote_options="permissive")
+        table = pa.concat_tables([*first, *parts], promote_options="permissive")
     except pa.ArrowException as error:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
         ) from error
     return with_about(table, _joint_facts(facts, table))
-
-
-def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Table]:
-    """Yields the rows of all tables in blocks. Small tables that follow each other and
-    have the same columns are copied into one block. The description of each table is
-    added to `facts`.
-    """
-    small, n_rows = [], 0
-    for table in filter(len, tables):
-        facts.append(about(table))
-        if small and not small[0].schema.equals(table.schema):
-            yield from small
-            small, n_rows = [], 0
-        small.append(table)
-        n_rows += len(table)
-        if n_rows >= BLOCK_ROWS:
-            block = small[0]
-            if len(small) > 1:
-                block = pa.concat_tables(small).combine_chunks()
-            small, n_rows = [], 0
-            yield block
-    yield from small
 
 
 def is_last(table: pa.Table) -> pa.ChunkedArray:
