@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product, starmap
 from operator import attrgetter
@@ -55,8 +56,9 @@ def as_known(value: float | None, status: str) -> float | None:
     return math.nan if value is None and status != "nonfinite" else value
 
 
-class SearchedCell:
-    """The points of one cell along the searched axis, and the search for one theta.
+@dataclass(eq=False, kw_only=True)
+class SearchedCell(CellSearch):
+    """The search of one cell for one theta, with the points along the searched axis.
 
     Attributes:
         points: a dict from each level, in ascending order, to its point.
@@ -66,14 +68,17 @@ class SearchedCell:
             levels have the same sizes, the only tier is the middle level.
     """
 
-    def __init__(self, line: SearchLine, search: CellSearch, simulator: Simulator):
-        self.line, self.search = line, search
-        self.points = line.levels
+    line: SearchLine
+    simulator: Simulator
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.points = self.line.levels
         levels = list(self.points)
         self.point = self.points[levels[0]]
         first, last = self.point.as_given(), self.points[levels[-1]].as_given()
         self.following = {name for name in first if first[name] != last[name]}
-        self.tiers = _tiers(self.points, simulator)
+        self.tiers = _tiers(self.points, self.simulator)
 
     def run(self, request: Request) -> Run:
         level, seed = request
@@ -96,16 +101,15 @@ class SearchedCell:
                 f"bounded by {self.line.bounded}: only {levels[0]:g} to {levels[-1]:g}"
                 " are valid"
             )
-        if self.search.against:
-            rises = self.search.rises
-            way = "falls" if rises else "rises"
-            hint = f"try rises: {str(not rises).lower()}"
+        if self.against:
+            way = "falls" if self.rises else "rises"
+            hint = f"try rises: {str(not self.rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
-        if self.search.beyond:
+        if self.beyond:
             way = "rises above theta and falls again"
-            if not self.search.rises:
+            if not self.rises:
                 way = "falls below theta and rises again"
-            warnings.append(f"accuracy {way}, at {self.search.beyond:g}")
+            warnings.append(f"accuracy {way}, at {self.beyond:g}")
         return "; ".join(warnings)
 
 
@@ -141,19 +145,21 @@ def _cells(grid: Grid, search: Search) -> list[SearchedCell]:
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
         for theta in search.theta:
-            cell_search = CellSearch(
-                theta,
-                levels,
-                search.width,
-                search.max_runs,
-                grid.seeds,
+            cell = SearchedCell(
+                theta=theta,
+                levels=levels,
+                width=search.width,
+                max_runs=search.max_runs,
+                seeds=grid.seeds,
                 rises=rises,
                 checks=is_known or assumed,
                 assumed=assumed,
                 summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
+                line=line,
+                simulator=simulator,
             )
-            cells.append(SearchedCell(line, cell_search, simulator))
+            cells.append(cell)
     return cells
 
 
@@ -240,14 +246,14 @@ class Searches:
         """Advances a cell as far as possible. Returns the runs for which the cell
         waits.
         """
-        while requests := cell.search.pending:
+        while requests := cell.pending:
             runs = by_id(map(cell.run, requests))
             missing = {id: run for id, run in runs.items() if id not in self._known}
             if missing:
                 for level, _ in requests:
                     self._tiers[cell.points[level]] = cell.tier(level)
                 return missing
-            cell.search.update(list(map(self._measure, runs)))
+            cell.update(list(map(self._measure, runs)))
             self.used.update(runs)
         return {}
 
@@ -287,7 +293,7 @@ class Searches:
     @property
     def n_finished(self) -> int:
         """The number of finished cells among all cells of the grid."""
-        return sum(cell.search.result is not None for cell in self.every)
+        return sum(cell.result is not None for cell in self.every)
 
     @property
     def n_points(self) -> int:
@@ -298,7 +304,7 @@ class Searches:
         """The number of finished runs of `cells`."""
         done: set[RunId] = set()
         for cell in self.cells:
-            done.update(by_id(map(cell.run, cell.search.completed)))
+            done.update(by_id(map(cell.run, cell.completed)))
         return len(done)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
@@ -331,7 +337,7 @@ class Searches:
 
     @property
     def _unfinished(self) -> list[SearchedCell]:
-        return [cell for cell in self.cells if not cell.search.result]
+        return [cell for cell in self.cells if not cell.result]
 
     def likely_seconds(self) -> float:
         """Returns the estimated wall time left, in seconds.
@@ -370,7 +376,7 @@ class Searches:
             program = self.simulator.program(point, of_tier)
             programs |= dict.fromkeys((program, program.fallback or program))
             cost = self.simulator.cost(program, point)
-            n = max(n_runs - len(cell.search.accuracy), 1)
+            n = max(n_runs - len(cell.accuracy), 1)
             left += n
             flops += n * cost.flops
             seconds += n * cost.seconds / cores()
@@ -403,17 +409,16 @@ class Searches:
         return list(map(self._entry, self.every))
 
     def _entry(self, cell: SearchedCell) -> Json:
-        search = cell.search
-        outcome, found = search.result or ("unfinished", None)
+        outcome, found = cell.result or ("unfinished", None)
         entry = {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
             **cell.line.helpers,
-            "theta": search.theta,
+            "theta": cell.theta,
             "axis": self.axis,
             **dict.fromkeys(("critical", "lo", "hi", "N_star")),
             "outcome": outcome,
-            "seeds": len({seed for _, seed in search.accuracy}),
-            "runs": len(search.accuracy),
+            "seeds": len({seed for _, seed in cell.accuracy}),
+            "runs": len(cell.accuracy),
             "samples": None,
             "warning": cell.warning,
         }
@@ -426,6 +431,6 @@ class Searches:
                 entry["N_star"] = entry["critical"]
         if self.simulator.samples:
             counts = attrgetter(self.simulator.samples)
-            levels = (level for level, _ in search.completed)
+            levels = (level for level, _ in cell.completed)
             entry["samples"] = sum(counts(cell.points[level]) for level in levels)
         return entry

@@ -616,7 +616,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert (call.runs, len(call.failures)) == (len(rounds.used), 1)
     assert call.accuracy.keys() == rounds.used
     assert report(tmp_path / "out") == rounds.report()["cells"]
-    results = [cell.search.result for cell in rounds.cells]
+    results = [cell.result for cell in rounds.cells]
     outcomes = [result and result.outcome for result in results]
     assert outcomes == ["found", "found", None, "found"]
     assert rounds.finished == 3

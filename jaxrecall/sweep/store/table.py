@@ -102,12 +102,6 @@ ZSTD_LEVEL = 9
 and save less than 2 %.
 """
 
-BLOCK_ROWS = 2**17
-"""Tables with fewer rows are joined to one of about this size while files are read.
-Memory allocators return large arrays to the system when a column is freed, and keep
-many small ones.
-"""
-
 _SORT = [
     "root_seed",
     "V",
