@@ -23,7 +23,7 @@ from .files import Json
 from .grid import Grid, Search
 from .grid.axes import AnyPoint
 from .grid.expand import SearchLine
-from .grid.file import USUAL, Settings, plain
+from .grid.file import USUAL, Settings, as_dict
 from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
 from .search import OUTCOMES, CellSearch, Request, farthest
@@ -399,7 +399,7 @@ class Searches:
             for name in (self.axis, *cell.following):
                 point.pop(name, None)
             cells.append(self._entry(cell) | {"point": point})
-        return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
+        return {"search": as_dict(self.search), "outcomes": OUTCOMES, "cells": cells}
 
     def table(self) -> list[Json]:
         """Returns one dict per cell and theta: the crossing, the outcome and the cost.

@@ -32,7 +32,7 @@ from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.mistakes import Mistake
-from jaxrecall.sweep.running.runner import execute
+from jaxrecall.sweep.running.runner import run_here
 from jaxrecall.sweep.search import CellSearch, farthest
 from jaxrecall.sweep.searches import Searches
 from jaxrecall.sweep.simulators.shipped import RECALL
@@ -417,7 +417,7 @@ def search(*sets, out):
     table and figure.
     """
     job = prepare(read_grid("tiny.yaml", sets), out)
-    assert carry_out(job, execute, None, Interrupts()).exit_code == 0
+    assert carry_out(job, run_here, None, Interrupts()).exit_code == 0
 
 
 @pytest.fixture(scope="module")

@@ -44,8 +44,8 @@ from .file import (
     Search,
     Settings,
     WrongNames,
+    as_dict,
     json_schema,
-    plain,
     read_file,
 )
 
@@ -255,11 +255,11 @@ def _grid(
         blocks = with_hashes(document.data.get("blocks"))
     if given and not isinstance(given, str):
         given = given.name
-    resolved = {"schema": 1, **plain(file)} | {
+    resolved = {"schema": 1, **as_dict(file)} | {
         "seeds": _as_seeds(file.seeds),
         "blocks": blocks,
-        "search": file.search and plain(file.search),
-        "limits": plain(file.limits),
+        "search": file.search and as_dict(file.search),
+        "limits": as_dict(file.limits),
         "simulator": given,
         "columns": document.data.get("columns"),
     }

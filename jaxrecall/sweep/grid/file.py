@@ -263,7 +263,7 @@ def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
     return file, checker.mistakes
 
 
-def plain(record: object) -> dict[str, Plain]:
+def as_dict(record: object) -> dict[str, Plain]:
     """Returns a record as a dict of plain data with the keys of a grid file. Values
     that are None are left out.
     """

@@ -51,7 +51,7 @@ class Call:
     """The number of runs to compute. In a search, it grows with every round."""
 
     est_seconds: float = 0.0
-    """The estimated wall time of the runs that have not failed, in seconds."""
+    """The estimated wall time of the runs to compute, in seconds."""
 
     n_programs: int = 0
     round: int = 0
@@ -75,6 +75,7 @@ class Call:
 
     gave_up: bool = False
     est_done: float = 0.0
+    est_failed: float = 0.0
     compile_seconds: float = 0.0
     n_compiled: int = 0
 
@@ -171,7 +172,7 @@ class Call:
 
         The first failure of a kind is shown at once. Equal ones are only counted.
         """
-        self.est_seconds -= rest.seconds
+        self.est_failed += rest.seconds
         runs = list(by_id(rest.runs))
         kind = kind_of(failure.error)
         if kind not in self.failures and len(self.failures) >= MAX_KINDS:
@@ -276,7 +277,7 @@ class Call:
         elapsed = max(0.0, time.monotonic() - self.start - self.compile_seconds)
         each = self.compile_seconds / max(1, self.n_compiled)
         compilation = max(0, self.n_programs - self.n_compiled) * each
-        est_left = max(0.0, self.est_seconds - self.est_done)
+        est_left = max(0.0, self.est_seconds - self.est_done - self.est_failed)
         return est_left * elapsed / self.est_done + compilation
 
     def summary(self) -> str:

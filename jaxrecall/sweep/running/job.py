@@ -25,7 +25,7 @@ from ..searches import KnownAccuracies, Searches, as_known
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
 from ..store import Done, Store
-from ..store.table import about
+from ..store.table import read_facts
 from .call import Call
 from .progress import Display, duration
 
@@ -435,7 +435,7 @@ def _refuse_mixing(
     This is so if they are of another simulator, code_version or precision, if they have
     other user columns, or if the source of a user's law or simulator has changed.
     """
-    facts = [about(table) for table in done.tables if len(table)]
+    facts = [read_facts(table) for table in done.tables if len(table)]
     with_columns = {_columns(each) for each in facts}
     ours = _columns(simulator.about())
     others = with_columns - {ours}

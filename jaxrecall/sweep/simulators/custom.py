@@ -607,15 +607,11 @@ def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
 
 
 @dataclass(frozen=True, order=True)
-class StaticProgram:
+class StaticProgram(Program):
     """A simulator with one combination of its static fields."""
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
-    fallback: ClassVar[None] = None
-    compile_seconds: ClassVar[float] = 0.0
-    kin: ClassVar[tuple[Any, ...]] = ()
-    choices: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def label(self) -> str:

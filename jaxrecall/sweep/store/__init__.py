@@ -63,7 +63,7 @@ from .table import (
     rows_in,
     to_parquet,
     unlike,
-    with_about,
+    with_facts,
 )
 
 STALE_SECONDS = 3600.0
@@ -248,7 +248,7 @@ class Store:
         rows are written twice, the second file therefore replaces the first.
         """
         rows = [row | self._kept(row["point_id"]) for row in rows]
-        table = with_about(make_table(rows, self.columns), self.about)
+        table = with_facts(make_table(rows, self.columns), self.about)
         table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         digest = hashlib.sha256(names.encode()).hexdigest()

@@ -32,10 +32,10 @@ from .table import (
     ROW,
     RUN,
     VERSION,
-    about,
     in_table_order,
     is_last,
     joined,
+    read_facts,
     rows_in,
     taken,
     with_pandas_types,
@@ -209,7 +209,7 @@ def _frame(
         lazy = pd.option_context("mode.copy_on_write", True)
     with lazy:
         frame = pd.concat(frames, axis=1)
-    facts = about(schema)
+    facts = read_facts(schema)
     if axes is not None:
         facts["axes"] = list(axes)
     for name in STATED:

@@ -147,7 +147,7 @@ def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
     return table.sort_by([(pc.field(name), "ascending") for name in names])
 
 
-def about(table: Any) -> Json:
+def read_facts(table: Any) -> Json:
     """Returns the description of a table or schema, which is the entry `KEY` of its
     metadata. The dict is empty if the entry is missing or damaged.
     """
@@ -189,7 +189,7 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def with_about(table: pa.Table, facts: Json) -> pa.Table:
+def with_facts(table: pa.Table, facts: Json) -> pa.Table:
     """Returns the table with these facts as its description."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
@@ -251,7 +251,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     each column.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    provenance = {"created": created, **about(table)}
+    provenance = {"created": created, **read_facts(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -342,7 +342,7 @@ def read_part(path: Path) -> pa.Table:
         open(path, "rb") as bytes_,  # pyarrow opens only UTF-8 paths
         pq.ParquetFile(bytes_, page_checksum_verification=True) as file,
     ):
-        facts = about(file.schema_arrow)
+        facts = read_facts(file.schema_arrow)
         part = _part(facts)
         present = file.schema_arrow.names
         columns = [*part.needed, *part.measured]
@@ -357,7 +357,7 @@ def read_part(path: Path) -> pa.Table:
         if "ok" in _statuses_without_number(table, name):
             lacking.append(name)
     _refuse("no number in {} of a row with status ok", lacking)
-    return with_about(table, facts)
+    return with_facts(table, facts)
 
 
 def _refuse(message: str, names: list[str]) -> None:
@@ -428,7 +428,7 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
         if path.suffix == ".parquet" and path.is_file():
             with open(path, "rb") as file:
                 schema = pq.read_schema(file)
-            part = _part(about(schema))
+            part = _part(read_facts(schema))
             if {*part.needed, *part.measured} <= {*schema.names}:
                 return schema
     return None
@@ -438,7 +438,7 @@ def _standard(schema: pa.Schema) -> pa.Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
-    typed = _part(about(schema)).typed
+    typed = _part(read_facts(schema)).typed
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
@@ -449,7 +449,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     every = pa.concat_tables(
         [schema.empty_table(), table], promote_options="permissive"
     )
-    return with_about(every, about(table))
+    return with_facts(every, read_facts(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
@@ -480,7 +480,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     the tables are incompatible.
     """
     parts = list(filter(len, tables))
-    facts = [about(part) for part in parts] or [{}]
+    facts = [read_facts(part) for part in parts] or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -494,7 +494,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
         ) from error
-    return with_about(table, _joint_facts(facts, table))
+    return with_facts(table, _joint_facts(facts, table))
 
 
 def is_last(table: pa.Table) -> pa.ChunkedArray:
@@ -511,7 +511,7 @@ def in_table_order(
     preferred, then a row of the newest code_version, then the first row. `kept` is a
     mask of the rows that are considered; by default, all rows are.
     """
-    fields = about(rows).get("fields")
+    fields = read_facts(rows).get("fields")
     points = fields if isinstance(fields, list) else _SORT
     by = dict.fromkeys([*points, *ROW, *keys], "ascending")
     columns = {name: rows[name] for name in by}
@@ -705,7 +705,7 @@ def _rows_of(path: Path) -> dict[str, Any]:
             return {}
         with open(path, "rb") as file:
             if path.suffix == ".parquet":
-                return about(pq.read_schema(file))
+                return read_facts(pq.read_schema(file))
             start = file.read(1000)
         return json.loads(COMMENT.findall(start)[0])
     return {}
