@@ -158,7 +158,6 @@ def read_grid(
     path: str | Path,
     sets: Sequence[str] = (),
     on_progress: OnProgress = lambda done, of: None,
-    simulator: GivenSimulator = None,
 ) -> Grid:
     """Returns the grid that a YAML file describes.
 
@@ -168,15 +167,12 @@ def read_grid(
             later text overrides an earlier one.
         on_progress: a function that is called with two numbers: the points expanded so
             far, and all points.
-        simulator: the simulator of the points, as an object or as its import path
-            "module:name". The default is the simulator that the file names, or else
-            that of this package.
 
     Raises:
         GridError: the message contains a line for each error, such as "grid.yaml:7:
             base.V: got -3; allowed: ...".
     """
-    return _grid(read_document(path, sets), on_progress, simulator)
+    return _grid(read_document(path, sets), on_progress)
 
 
 def schema_of(path: str | Path, sets: Sequence[str] = ()) -> Schema:
@@ -201,7 +197,9 @@ def as_grid(
         given: the description. Tuples, ranges and NumPy arrays count as lists.
         seeds: a number of seeds or a list of seeds, which replaces the seeds of the
             grid. The seed of given points is 0 by default.
-        simulator: as in `read_grid`.
+        simulator: the simulator of the points, as an object or as its import path
+            "module:name". The default is the simulator that the file names, or else
+            that of this package.
         columns: columns of your own, as a dict from the name of each column to its
             function or to the import path of the function. This dict replaces the
             `columns` of the grid.

@@ -48,9 +48,6 @@ Paths = str | Path | Sequence[str | Path]
 PATHS = "a results folder or a .parquet file, or a list of them"
 
 
-BATCH_ROWS = 2**17
-"""The number of rows whose ids are Python values at the same time."""
-
 STATED = (
     "axes",
     "searched",
@@ -233,11 +230,8 @@ def _of_grid(rows: pa.Table, grid: Grid) -> np.ndarray:
 
 def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> np.ndarray:
     """Returns a mask of the rows for which `keep(point_id, seed)` is true."""
-    masks = [np.ones(0, bool)]
-    for batch in rows.select(RUN).to_batches(max_chunksize=BATCH_ROWS):
-        point_ids, seeds = (column.to_pylist() for column in batch.columns)
-        masks.append(np.fromiter(map(keep, point_ids, seeds), bool))
-    return np.concatenate(masks)
+    point_ids, seeds = (rows[name].to_pylist() for name in RUN)
+    return np.fromiter(map(keep, point_ids, seeds), bool)
 
 
 def _files(path: Path) -> list[Path]:

@@ -124,7 +124,7 @@ def make_table(
     rows. Raises StoreError if a value does not fit its column.
     """
     rows = [in_order(row, columns) for row in rows]
-    schema = SCHEMA if columns is COLUMNS else arrow_schema(columns)
+    schema = arrow_schema(columns)
     for name in sorted(set().union(*rows) - columns.keys()):
         schema = schema.append(
             pa.field(name, pa.float64(), metadata={"description": "parameter of a law"})
@@ -139,12 +139,9 @@ def make_table(
             raise StoreError(
                 f"rows: {field.name}: {error}; allowed: {kind} or None"
             ) from error
-    return _sorted(pa.table(arrays, schema=schema), ROW)
-
-
-def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
     # in a plain text, Arrow would read signs such as a leading dot as a path
-    return table.sort_by([(pc.field(name), "ascending") for name in names])
+    by = [(pc.field(name), "ascending") for name in ROW]
+    return pa.table(arrays, schema=schema).sort_by(by)
 
 
 def read_facts(table: Any) -> Json:
