@@ -30,14 +30,11 @@ from .sweep.store import Store
 from .sweep.store.table import (
     ROW,
     VERSION,
-    about,
-    hash_file,
     in_table_order,
     joined,
     refuse_foreign,
     rows_in,
     taken,
-    with_about,
 )
 
 
@@ -69,9 +66,9 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
     if not holds_results(target.folder):
         raise no_rows([target.folder], [])
     with compaction_lock(target):
-        digests: dict[Path, str] = {}
+        parts: list[Path] = []
         unreadable: Unreadable = []
-        rows = joined(_tables(target.folder, digests, unreadable))
+        rows = joined(_tables(target.folder, parts, unreadable))
         why = dict(unreadable).get(target.table)
         if why is not None:
             raise StoreError(
@@ -81,31 +78,29 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         refuse_foreign(target.table)
         if not len(rows):
             raise no_rows([target.folder], unreadable)
-        digests.pop(target.table, None)
+        if target.table in parts:
+            parts.remove(target.table)
         order = in_table_order(rows, [*ROW, *VERSION])
         n_rows, n_dropped = len(order), len(rows) - len(order)
-        facts = about(rows) | {"merged": list(digests.values())}
-        schema = with_about(rows, facts).schema
-        columns = rows.columns
+        schema, columns = rows.schema, rows.columns
         del rows  # so that each column is freed when it has been taken
         target.put_table(target.table, taken(columns, schema, order))
         if prune:
-            with storage_errors(target.parts), held_folder(target.parts) as parts:
-                for path in digests:
-                    (parts / path.name).unlink(missing_ok=True)
-    return Compacted(target.table, n_rows, n_dropped, len(digests), unreadable)
+            with storage_errors(target.parts), held_folder(target.parts) as held:
+                for path in parts:
+                    (held / path.name).unlink(missing_ok=True)
+    return Compacted(target.table, n_rows, n_dropped, len(parts), unreadable)
 
 
 def _tables(
-    folder: Path, digests: dict[Path, str], unreadable: Unreadable
+    folder: Path, read: list[Path], unreadable: Unreadable
 ) -> Iterator[pa.Table]:
-    """Yields the tables of the files in a folder. Adds the digest of each file to
-    `digests`, and files that cannot be read to `unreadable`.
+    """Yields the tables of the files in a folder. Adds each file to `read`, or to
+    `unreadable` if it cannot be read.
     """
     for path in result_files(folder):
-        digest = hash_file(path)  # before reading, as the file may be replaced
         for table in rows_in(path, unreadable):
-            digests[path] = digest
+            read.append(path)
             yield table
 
 

@@ -33,7 +33,7 @@ from jaxrecall.analysis.fit.tables import exponents, thresholds
 from jaxrecall.sweep.crossing import EDGE, OCTAVE, Curve, cloglog, loglog
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import Search
-from jaxrecall.sweep.search import CellSearch, Target, farthest
+from jaxrecall.sweep.search import CellSearch, farthest
 
 SHAPES = {
     "logit": (expit, logit),
@@ -266,7 +266,7 @@ def searched(family, replicates):
         if family == "few seeds":
             n_seeds = int(rng.integers(6, 9))
         asked = Search(axis, (cell.theta,), low, high, WIDTH, max_runs)
-        target = Target(
+        search = CellSearch(
             cell.theta,
             asked.lattice(Names()),
             WIDTH,
@@ -275,7 +275,6 @@ def searched(family, replicates):
             not cell.falls,
             farthest=farthest(axis, WIDTH),
         )
-        search = CellSearch(target)
         while search.result is None:
             search.update([cell.run(level, seed) for level, seed in search.pending])
         yield read(cell.truth(), search.result.threshold, len(search.accuracy))

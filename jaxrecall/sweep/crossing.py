@@ -1,5 +1,8 @@
 r"""Estimates the level at which accuracy crosses theta, with a confidence interval.
 
+`Curve` is the curve of accuracies. `AnyCurve` assumes less, so it serves any measure,
+such as a loss, an error or a time. `of_measure` chooses between them.
+
 The curve of a cell is a local logistic regression of the mean accuracy over seeds
 (Zychaluk and Foster, "Model-free estimation of the psychometric function", Attention,
 Perception & Psychophysics 71, 2009; Loader, "Local Regression and Likelihood", 1999).
@@ -164,38 +167,93 @@ class Crossing(NamedTuple):
 
 
 class AnyCurve:
-    """The mean of a measure over seeds as a function of ln of the level.
+    """The mean of any measure over seeds as a function of ln of the level.
+
+    Nothing is known about the shape of the curve, so the estimate assumes none. The
+    means at the levels are joined by straight lines, and the crossing is where the line
+    through two neighbouring levels has the value theta. If all means are positive,
+    straight lines in the ln of the measure are a second possible shape; its crossing
+    enters the interval.
+
+    Seeds are the independent units. D_s is the change of a mean if seed s is left out.
+    The squared standard error is the jackknife estimate (S - 1) / S sum_s D_s^2 over S
+    seeds. The interval contains each level at which the line differs from theta by at
+    most t standard errors (Fieller), where t is the 0.975 quantile of Student's
+    distribution with S - 1 degrees of freedom.
+
+    Args:
+        x: ln of the levels, an array (levels,) in ascending order.
+        values: a value of each run that rises along x, an array (seeds, levels). An
+            entry is nan if there is no such run.
+        falls: whether the measure itself falls, so that `values` are 1 - measure.
 
     Attributes:
-        x: ln of the levels, an array (levels,) in ascending order.
         has: whether a seed has a run at a level, an array (seeds, levels).
+        count: the number of runs at each level, an array (levels,).
         mean: the measured mean at each level, an array (levels,).
-        logits: the curve at each level, on the scale on which slopes are compared, an
-            array (levels,).
+        height: the curve at each level, an array (levels,).
+        logits: the same on the scale on which slopes are compared.
+        weight: the weight of each seed in the curve at each level, (seeds, levels).
         scale: the unit in which the sizes of means are compared.
     """
 
-    x: Floats
-    has: Floats
-    mean: Floats
-    logits: Floats
-    scale: float
+    def __init__(self, x: Floats, values: Floats, falls: bool = False):
+        self.x = np.asarray(x, float)
+        self.values = np.asarray(values, float)
+        self.has = ~np.isnan(self.values)
+        self.count = self.has.sum(axis=0)
+        self.mean = np.nansum(self.values, axis=0) / self.count
+        self.height = self.logits = self.mean
+        self.weight: Floats = self.has
+        self.scale = float(np.ptp(self.mean)) or 1.0
+        self._falls = falls
 
-    smooth: Any
-    """A method: the curve at values of x, on the scale of `logits`."""
+    @cached_property
+    def without(self) -> Floats:
+        """The change of each of `logits` if a seed is left out: (seeds, levels).
 
-    on_scale: Any
-    """A method: a mean on the scale of `logits`."""
+        A change is 0 where the seed has no run, or is the only one.
+        """
+        change = (self.mean - self.values) / np.maximum(self.count - 1, 1)
+        return np.where(self.has & (self.count > 1), change, 0.0)
 
-    crossing: Any
-    """A method: the `Crossing` at which the curve rises through theta, with its 95 %
-    interval. If there are several, `upward` decides between them.
-    """
+    def smooth(self, x: Floats) -> Floats:
+        """Returns the curve at values of x, on the scale of `logits`."""
+        return np.interp(x, self.x, self.mean)
 
-    off_line: Any
-    """A method: how far means at values of x are off the straight line through a
-    crossing, on the scale of `logits` and to first order.
-    """
+    def on_scale(self, theta: float) -> float:
+        """Returns a mean on the scale of `logits`."""
+        return theta
+
+    def crossing(self, theta: float) -> Crossing:
+        """Returns where the curve rises through theta, with its 95 % interval. If there
+        are several such crossings, `upward` decides between them.
+        """
+        above = self.count * (self.height - theta)
+        j = upward(self.x, self.logits - self.on_scale(theta), above)
+        if isinstance(j, Crossing):
+            return j
+        log_x, slope = self._meet(theta, j)
+        change, _ = self._between(np.array([log_x]))
+        shapes, step = self._shapes(theta, j, log_x)
+        crossing = Crossing(
+            log_x,
+            n_seeds=int((self.weight[:, j : j + 2] > 0).any(axis=1).sum()),
+            slope=slope / self.scale,
+            without=-change[:, 0] / slope,
+            shapes=shapes,
+            step=step,
+        )
+        return self._with_interval(crossing, theta)
+
+    def off_line(
+        self, x: Floats, values: Floats, theta: float, crossing: Crossing
+    ) -> Floats:
+        """Returns how far means at values of x are off the straight line through a
+        crossing, on the scale of `logits` and to first order.
+        """
+        rise = (crossing.slope or 0.0) * self.scale
+        return values - theta - rise * (x - crossing.log_x)
 
     def reach(self, theta: float) -> float:
         """Returns how far beyond the last level the curve would cross theta, in ln of
@@ -220,6 +278,54 @@ class AnyCurve:
         fine = np.arange(self.x[0], self.x[-1], OCTAVE / PER_OCTAVE)
         x = np.unique(np.concatenate([fine, self.x, [log_x]]))
         return x, int(np.searchsorted(x, log_x))
+
+    def _meet(self, theta: float, j: int) -> tuple[float, float]:
+        """Returns the x after level j at which the curve is theta, and its slope."""
+        x, z = self.x[j : j + 2], self.mean[j : j + 2] - theta
+        slope = float((z[1] - z[0]) / (x[1] - x[0]))
+        return float(x[0] - z[0] / slope), slope
+
+    def _between(self, x: Floats) -> tuple[Floats, Floats]:
+        """Returns the change of the curve at x if a seed is left out, and the indices
+        of the levels below x.
+
+        The change is an array (seeds, x), interpolated linearly between levels.
+        """
+        j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
+        part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
+        return self.without[:, j] * (1 - part) + self.without[:, j + 1] * part, j
+
+    def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Floats, float]:
+        """Returns the crossings between levels j and j + 1, one for each shape that the
+        curve may have, and the distance of the levels if they are a step, or else 0.
+
+        The shapes are the straight line and the line in ln.
+        """
+        low, high, at = *self.mean[j : j + 2], theta
+        if self._falls:
+            low, high, at = 1 - low, 1 - high, 1 - at
+        if min(low, high, at) <= 0:
+            return np.array([log_x]), 0.0
+        part = math.log(at / low) / math.log(high / low)
+        in_ln = self.x[j] + part * (self.x[j + 1] - self.x[j])
+        return np.array([log_x, in_ln]), 0.0
+
+    def _with_interval(self, crossing: Crossing, theta: float) -> Crossing:
+        """Returns the crossing with its 95 % interval.
+
+        If no level bounds the interval on a side, that side is unbounded.
+        """
+        seeds, log_x = crossing.n_seeds, crossing.log_x
+        if seeds < MIN_SEEDS:
+            return crossing
+        x, at = self._around(log_x)
+        change, _ = self._between(x)
+        one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
+        error = stdtrit(seeds - 1, TAIL) * one
+        lo, hi = ends(x, self.smooth(x) - theta, error, at)
+        return crossing.with_interval(
+            log_x - lo, hi - log_x, (lo == -np.inf, hi == np.inf)
+        )
 
 
 class _Fit(NamedTuple):
@@ -258,28 +364,20 @@ class Curve(AnyCurve):
             rise with x. An entry is nan if there is no such run.
         edge: the least distance of a mean accuracy from 0 and from 1. A mean that is
             closer to 0 or 1 is moved to this distance.
-
-    Attributes:
-        without: the change of each logit if a seed is left out, an array (seeds,
-            levels).
     """
 
-    scale = 1.0
-
     def __init__(self, x: Floats, accuracy: Floats, edge: float = EDGE):
-        self.x = np.asarray(x, float)
-        self.accuracy = np.asarray(accuracy, float)
-        self.has = ~np.isnan(self.accuracy)
+        super().__init__(x, accuracy)
         self._edge = edge
-        self._count = self.has.sum(axis=0)
-        self.mean = np.nansum(self.accuracy, axis=0) / self._count
         smooth = self._smooth()
         rough = self._rough(smooth)
         share = _share(smooth, rough)
         self.logits = smooth.logits + share * (rough.logits - smooth.logits)
+        self.height = expit(self.logits)
         self.without = smooth.without + share * (rough.without - smooth.without)
-        self._weight = smooth.weight
+        self.weight = smooth.weight
         self._n_effective = smooth.n_effective
+        self.scale = 1.0
 
     def _kernel(self, narrowest: float) -> tuple[Floats, Floats]:
         """Returns the distances u of levels, and the kernel: arrays (levels, levels).
@@ -289,7 +387,7 @@ class Curve(AnyCurve):
         """
         apart = np.abs(self.x - self.x[:, None])
         order = np.argsort(apart, axis=1, kind="stable")
-        enough = np.cumsum(self._count[order], axis=1) >= self.has.any(axis=1).sum()
+        enough = np.cumsum(self.count[order], axis=1) >= self.has.any(axis=1).sum()
         ordered = np.take_along_axis(apart, order, 1)
         reach = np.take_along_axis(ordered, enough.argmax(axis=1)[:, None], 1)
         u = (self.x - self.x[:, None]) / np.maximum(narrowest, 1.5 * reach)
@@ -299,9 +397,9 @@ class Curve(AnyCurve):
         """Returns the local logistic regression."""
         u, kernel = self._kernel(OCTAVE)
         powers = u[..., None] ** np.arange(3)
-        b, p, information = self._solve(powers, kernel * self._count)
+        b, p, information = self._solve(powers, kernel * self.count)
         moments = powers * kernel[..., None]
-        measured = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1))
+        measured = np.tensordot(np.nan_to_num(self.values), moments, (1, 1))
         expected = np.tensordot(self.has, moments * p[..., None], (1, 1))
         off = measured - expected
         curved = moments * (p * (1 - p))[..., None]
@@ -340,9 +438,9 @@ class Curve(AnyCurve):
         """Returns the smooth curve plus the mean residual of nearby runs, in logit."""
         _, kernel = self._kernel(NARROW)
         p = expit(smooth.logits)
-        off = self._residual(kernel, self._count, self._count * self.mean, p)
-        rest = self._count - self.has
-        right = self._count * self.mean - np.nan_to_num(self.accuracy)
+        off = self._residual(kernel, self.count, self.count * self.mean, p)
+        rest = self.count - self.has
+        right = self.count * self.mean - np.nan_to_num(self.values)
         p_rest = p + p * (1 - p) * smooth.without
         off_rest = self._residual(kernel, rest, right, p_rest)
         return _Fit(
@@ -373,7 +471,7 @@ class Curve(AnyCurve):
         """The curve as three functions of x: the interpolated logit, cloglog and
         loglog.
         """
-        p = expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
+        p = self.height.clip(self._edge / 2, 1 - self._edge / 2)
         values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
         return PchipInterpolator(self.x, values)
 
@@ -383,38 +481,9 @@ class Curve(AnyCurve):
     def on_scale(self, theta: float) -> float:
         return logit(theta)
 
-    def crossing(self, theta: float) -> Crossing:
-        excess = self._count * (expit(self.logits) - theta)
-        j = upward(self.x, self.logits - logit(theta), excess)
-        if isinstance(j, Crossing):
-            return j
+    def _meet(self, theta: float, j: int) -> tuple[float, float]:
         log_x = _root(self._links, j, 0, logit(theta))
-        slope = max(float(self._links(log_x, 1)[0]), 1e-9)
-        change, _ = self._between(np.array([log_x]))
-        shapes, step = self._shapes(theta, j, log_x)
-        crossing = Crossing(
-            log_x,
-            n_seeds=int((self._weight[:, j : j + 2] > 0).any(axis=1).sum()),
-            slope=slope,
-            without=-change[:, 0] / slope,
-            shapes=shapes,
-            step=step,
-        )
-        return self._with_interval(crossing, theta)
-
-    def _between(self, x: Floats) -> tuple[Floats, Floats]:
-        """Returns the change of the curve if a seed is left out, and the number of
-        seeds.
-
-        The change is an array (seeds, x), interpolated linearly between levels. The
-        number of seeds is an array (x,). Each entry is the effective number of seeds at
-        the neighbouring level with fewer seeds.
-        """
-        j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
-        part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
-        seeds = self._n_effective
-        change = self.without[:, j] * (1 - part) + self.without[:, j + 1] * part
-        return change, np.minimum(seeds[j], seeds[j + 1])
+        return log_x, max(float(self._links(log_x, 1)[0]), 1e-9)
 
     def _with_interval(self, crossing: Crossing, theta: float) -> Crossing:
         """Returns the crossing with its 95 % interval.
@@ -427,7 +496,8 @@ class Curve(AnyCurve):
             return crossing
         log_x = crossing.log_x
         x, at = self._around(log_x)
-        change, seeds = self._between(x)
+        change, j = self._between(x)
+        seeds = np.minimum(self._n_effective[j], self._n_effective[j + 1])
         p = expit(self.smooth(x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
@@ -446,8 +516,7 @@ class Curve(AnyCurve):
         )
 
     def _shapes(self, theta: float, j: int, log_x: float) -> tuple[Floats, float]:
-        """Returns the crossings between levels j and j + 1, one for each shape, and the
-        step.
+        """Returns the crossings between levels j and j + 1, and the step.
 
         The shapes are four possible curves: a monotone cubic in each of the links
         logit, cloglog and loglog, and a straight line in the accuracy. The cubic in
@@ -459,7 +528,7 @@ class Curve(AnyCurve):
         """
         by_cloglog = _root(self._links, j, 1, cloglog(np.asarray(theta)))
         by_loglog = _root(self._links, j, 2, loglog(np.asarray(theta)))
-        p = expit(self.logits)
+        p = self.height
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
         straight = x0 + (theta - low) / (high - low) * (x1 - x0)
         share = high - low
@@ -554,15 +623,27 @@ def edge_of(*thetas: float) -> float:
     return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
 
 
-def by_level(log_x: Floats, seed: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Returns the levels in ascending order, and the values of runs as an array (seeds,
-    levels), which is nan where a seed has no run.
+def of_measure(
+    log_x: Floats, seed: Floats, values: Floats, theta: float, falls: bool = False
+) -> AnyCurve:
+    """Returns the curve of some runs. Each seed may have runs at any number of levels.
+
+    If theta and all values are fractions, the curve is a local logistic regression.
+
+    Args:
+        log_x: ln of the level of each run.
+        seed: the seed of each run.
+        values: a value of each run that rises along the axis.
+        theta: the value that the curve must cross.
+        falls: whether the measure itself falls, so that `values` are 1 - measure.
     """
     x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
     seeds, of = np.unique(seed, return_inverse=True)
     table = np.full((len(seeds), len(x)), np.nan)
     table[of, at] = values
-    return x, table
+    if 0 < theta < 1 and all(0 <= value <= 1 for value in values):
+        return Curve(x, table, edge_of(theta))
+    return AnyCurve(x, table, falls)
 
 
 def _root(curves: Any, j: int, i: int, level: float) -> float:

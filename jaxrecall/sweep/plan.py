@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..model.point import Run, RunId
 from .files import Json
+from .grid import Grid
 from .grid.file import USUAL, Settings
 from .machine import cores, memory_limit
 from .simulators import AnyPoint, Program, Room, grouped
@@ -251,15 +252,11 @@ class Shard(NamedTuple):
     def __str__(self) -> str:
         return f"shard {self.index}/{self.count} ({self.source})"
 
-    def of(
-        self,
-        points: Sequence[AnyPoint],
-        seeds: Sequence[int],
-        simulator: Simulator,
-    ) -> list[Run]:
-        """Returns those runs of the points and seeds that belong to this share."""
-        programs = simulator.programs(dict.fromkeys(points, len(seeds)))
-        every = shares(points, seeds, self.count, simulator, programs)
+    def of(self, grid: Grid) -> list[Run]:
+        """Returns those runs of a grid that belong to this share."""
+        every = shares(
+            grid.points, grid.seeds, self.count, grid.simulator, grid.programs
+        )
         return [run for index, run in every if index == self.index]
 
 

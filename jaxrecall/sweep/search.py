@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from .crossing import OCTAVE, Crossing
+from .crossing import OCTAVE, AnyCurve, Crossing, of_measure
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
-from .mean_crossing import AnyCurve, of_measure
 from .summary import MEAN, Summary
 
 FIRST_SEEDS = 4
@@ -78,6 +77,9 @@ Request = tuple[float, int]
 Step = tuple[int, int]
 """The index k of a level, and a seed."""
 
+Asking = Generator[list[Step], None, Any]
+"""Yields lists of steps whose accuracy is needed next."""
+
 OUTCOMES = {
     "found": (
         "the interval is as narrow as `width` requires, or lies between neighbouring"
@@ -104,15 +106,32 @@ OUTCOMES = {
 """A dict from each possible outcome of a cell's search to its description."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """The goal of the search in one cell."""
+class Result(NamedTuple):
+    outcome: str  # one of OUTCOMES
+    threshold: Crossing | None  # for the outcomes found, budget and seeds
 
-    theta: float  # accuracy to cross: a fraction, or a number in units of a measure
-    levels: Mapping[int, float]  # k -> level, near 2^(k / PER_OCTAVE)
-    width: float  # largest width of the interval, in ln of the level
+
+@dataclass(eq=False)
+class CellSearch:
+    """The search of one cell.
+
+    `pending` lists the runs for which the search waits. `update` must be called with
+    their accuracies. `result` is None until the search ends.
+    """
+
+    theta: float
+    """The accuracy to cross: a fraction, or a number in units of a measure."""
+
+    levels: Mapping[int, float]
+    """A dict from k to a level near 2^(k / PER_OCTAVE)."""
+
+    width: float
+    """The largest width of the interval, in ln of the level."""
+
     max_runs: int
-    seeds: Sequence[int]  # in the order in which they are used
+    seeds: Sequence[int]
+    """The seeds in the order in which they are used."""
+
     rises: bool = True
     checks: bool = False
     """Whether the search also compares the two ends of a cell without a crossing. The
@@ -128,24 +147,10 @@ class Target:
     farthest: float = HALF_OCTAVE
     """The largest distance of levels from the crossing, in ln of the level."""
 
-
-class Result(NamedTuple):
-    outcome: str  # one of OUTCOMES
-    threshold: Crossing | None  # for the outcomes found, budget and seeds
-
-
-class CellSearch:
-    """The search of one cell.
-
-    `pending` lists the runs for which the search waits. `update` must be called with
-    their accuracies. `result` is None until the search ends.
-    """
-
-    def __init__(self, target: Target):
-        self.target = target
-        self.ks = sorted(target.levels)
-        self._asked = target.theta if target.rises else 1 - target.theta
-        self.theta = target.summary.crossed(self._asked)
+    def __post_init__(self) -> None:
+        self.ks = sorted(self.levels)
+        self._rising_theta = self.theta if self.rises else 1 - self.theta
+        self._crossed = self.summary.crossed(self._rising_theta)
         self.accuracy: dict[Step, Any] = {}
         """A dict from each step to its accuracy, or to 1 - accuracy if accuracy falls
         along the axis. None means that the accuracy is nonfinite, which ends the
@@ -175,7 +180,7 @@ class CellSearch:
         return self._requests(self.accuracy)
 
     def _requests(self, steps: Iterable[Step]) -> list[Request]:
-        return [(self.target.levels[k], seed) for k, seed in steps]
+        return [(self.levels[k], seed) for k, seed in steps]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
         """Records the accuracies of the pending runs, in the order of `pending`.
@@ -193,9 +198,9 @@ class CellSearch:
         """Returns the number of a run whose mean over seeds rises through theta."""
         if accuracy is None:
             return None
-        falls = not self.target.rises
+        falls = not self.rises
         value = 1 - accuracy if falls else accuracy
-        return float(self.target.summary.values(value, self._asked, falls))
+        return float(self.summary.values(value, self._rising_theta, falls))
 
     def _advance(self) -> None:
         """Advances the search until it needs an unknown accuracy or ends."""
@@ -207,7 +212,7 @@ class CellSearch:
                 self._end(stop.value)
                 return
             self._new = [step for step in steps if step not in self.accuracy]
-        if len(self.accuracy) + len(self._new) > self.target.max_runs:
+        if len(self.accuracy) + len(self._new) > self.max_runs:
             self._end("budget")
 
     def _end(self, outcome: str) -> None:
@@ -217,7 +222,7 @@ class CellSearch:
         self.result = Result(outcome, found)
 
     def _estimate(self) -> Crossing:
-        return self._curve().crossing(self.theta)
+        return self._curve().crossing(self._crossed)
 
     def _curve(self) -> AnyCurve:
         levels, seeds = zip(*self.completed, strict=True)
@@ -225,21 +230,21 @@ class CellSearch:
             list(map(math.log, levels)),
             seeds,
             list(self.accuracy.values()),
-            self.theta,
-            not self.target.rises,
+            self._crossed,
+            not self.rises,
         )
 
-    def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
+    def _climb_and_close_in(self) -> Asking:
         """Yields lists of steps whose accuracy is needed next. Returns the outcome."""
-        target, first, last = self.target, self.ks[0], self.ks[-1]
+        first, last = self.ks[0], self.ks[-1]
         octaves = dict.fromkeys(
             map(self._nearest, [*range(first, last, PER_OCTAVE), last])
         )
         for i, k in enumerate(octaves):
             # each level has a new seed, as one seed alone might never cross theta
-            step = k, target.seeds[i % len(target.seeds)]
+            step = k, self.seeds[i % len(self.seeds)]
             yield [step]
-            if self.accuracy[step] >= self.theta:
+            if self.accuracy[step] >= self._crossed:
                 break
         used = 0
         while True:
@@ -253,11 +258,11 @@ class CellSearch:
             ended = ""
             if sure and inside and self._is_narrow(now):
                 ended = "found"
-            elif used == len(target.seeds):
+            elif used == len(self.seeds):
                 ended = "seeds"
             if ended and inside and now.side == 0:
                 before = len(self.accuracy)
-                yield from self._examine(now, centre, target.seeds[:used], ended)
+                yield from self._examine(now, centre, self.seeds[:used], ended)
                 if len(self.accuracy) > before:
                     continue
             if ended == "found":
@@ -265,10 +270,10 @@ class CellSearch:
             if centre < first and (sure or lowest == first):
                 side = yield from self._side_at(first)
                 if side < 0:
-                    if target.checks:
+                    if self.checks:
                         near = self._nearest(first + END_STEPS)
                         yield from self._compare(first, near)
-                    if target.assumed and not self.against:
+                    if self.assumed and not self.against:
                         yield from self._compare(first, last)
                     return "left"
             if centre > last and (sure or highest == last):
@@ -276,23 +281,23 @@ class CellSearch:
                 if side > 0:
                     near = self._nearest(max(first, last - END_STEPS))
                     yield from self._compare(near, last)
-                    if self._curve().reach(self.theta) < math.log(FAR_OFF):
+                    if self._curve().reach(self._crossed) < math.log(FAR_OFF):
                         return "right"
-                    if target.checks and not self.against:
+                    if self.checks and not self.against:
                         yield from self._compare(first, last)
                     return "plateau"
             if ended:
                 return ended
-            used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
+            used = min(used + max(FIRST_SEEDS, used // 6), len(self.seeds))
             centre = min(max(centre, first), last)
-            yield self._lacking(centre, now.slope, target.seeds[:used])
+            yield self._lacking(centre, now.slope, self.seeds[:used])
 
     def _nearest(self, k: float) -> int:
         return min(self.ks, key=lambda other: abs(other - k))
 
     def _examine(
         self, now: Crossing, centre: float, seeds: Sequence[int], ended: str
-    ) -> Generator[list[Step], None, None]:
+    ) -> Asking:
         """Runs what shows whether the curve has another shape than the estimate
         assumes.
 
@@ -317,7 +322,7 @@ class CellSearch:
 
     def _measure_at(
         self, now: Crossing, centre: float, seeds: Sequence[int], n: int
-    ) -> Generator[list[Step], None, None]:
+    ) -> Asking:
         """Runs n seeds at the level that is nearest to the centre.
 
         If their accuracy disagrees with a straight line, twice as many seeds run there,
@@ -355,26 +360,26 @@ class CellSearch:
             if at and below and above:
                 middle = min(at, key=lambda k: abs(k - third))
                 ks = (max(below), middle, min(above))
-                x = np.log([self.target.levels[k] for k in ks])
+                x = np.log([self.levels[k] for k in ks])
                 measured = np.array([of_seed[k] for k in ks])
-                off = curve.off_line(x, measured, self.theta, now)
+                off = curve.off_line(x, measured, self._crossed, now)
                 offs.append(off[1] - np.interp(x[1], x[[0, 2]], off[[0, 2]]))
         if len(offs) < FIRST_SEEDS:
             return False
         error = np.std(offs, ddof=1) / math.sqrt(len(offs))
         return bool(abs(np.mean(offs)) > stdtrit(len(offs) - 1, BEND_TAIL) * error)
 
-    def _look_beyond(self, centre: float) -> Generator[list[Step], None, None]:
+    def _look_beyond(self, centre: float) -> Asking:
         """Runs a seed far above the crossing, and more seeds if its accuracy is below
         theta. Records whether accuracy is certainly below theta again.
         """
         k = self._nearest(centre + END_STEPS)
-        step = k, self.target.seeds[0]
+        step = k, self.seeds[0]
         yield [step]
-        if self.accuracy[step] < self.theta:
+        if self.accuracy[step] < self._crossed:
             off = yield from self._settle(k, END_SEEDS[:2])
             if off < 0:
-                self.beyond = self.target.levels[k]
+                self.beyond = self.levels[k]
 
     def _is_narrow(self, now: Crossing) -> bool:
         """Whether the interval is as narrow as required, or as narrow as the levels
@@ -383,15 +388,15 @@ class CellSearch:
         If the interval lies between two neighbouring whole numbers that are both
         levels, the levels allow no narrower one.
         """
-        if now.width <= self.target.width:
+        if now.width <= self.width:
             return True
         if not math.isfinite(now.width):
             return False
         below = math.floor(math.exp(now.lo) + 1e-9)
         above = math.ceil(math.exp(now.hi) - 1e-9)
-        return above - below == 1 and {below, above} <= {*self.target.levels.values()}
+        return above - below == 1 and {below, above} <= {*self.levels.values()}
 
-    def _side_at(self, k: int) -> Generator[list[Step], None, int]:
+    def _side_at(self, k: int) -> Asking:
         """Returns `Crossing.side`: the side of theta on which the curve lies, 0 if it
         crosses.
 
@@ -401,32 +406,30 @@ class CellSearch:
         yield from self._settle(k, END_SEEDS)
         return self._estimate().side
 
-    def _settle(
-        self, k: int, counts: Sequence[int]
-    ) -> Generator[list[Step], None, float]:
+    def _settle(self, k: int, counts: Sequence[int]) -> Asking:
         """Returns the difference of the mean accuracy at level k from theta.
 
         The counts are numbers of seeds that are tried one after another, until the
         difference is certain. The result is 0 if it is never certain.
         """
         for n in counts:
-            yield [(k, seed) for seed in self.target.seeds[:n]]
+            yield [(k, seed) for seed in self.seeds[:n]]
             there = []
             for (level, _), accuracy in self.accuracy.items():
                 if level == k:
                     there.append(accuracy)
-            off = float(np.mean(there)) - self.theta
+            off = float(np.mean(there)) - self._crossed
             if abs(off) > _three_errors(there):
                 return off
         return 0.0
 
-    def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
+    def _compare(self, k: int, other: int) -> Asking:
         """Runs a few seeds at two levels, and records whether accuracy falls
         significantly.
         """
         if k == other:
             return
-        seeds = self.target.seeds[:FIRST_SEEDS]
+        seeds = self.seeds[:FIRST_SEEDS]
         yield [(level, seed) for level in (k, other) for seed in seeds]
         gains = [self.accuracy[other, seed] - self.accuracy[k, seed] for seed in seeds]
         least = 0.02 * self._curve().scale
@@ -443,7 +446,7 @@ class CellSearch:
         half as much and says as much about what differs between seeds.
         """
         # a level is most informative where accuracy is one logit away from theta
-        distance = self.target.farthest
+        distance = self.farthest
         if slope:
             distance = min(1 / slope, distance)
         away = max(round(distance / OCTAVE * PER_OCTAVE), 1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product, starmap
 from operator import attrgetter
@@ -20,12 +21,12 @@ from ..errors import GridError, plural
 from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid, Search
-from .grid.axes import AnyPoint, Names
+from .grid.axes import AnyPoint
 from .grid.expand import SearchLine
-from .grid.file import USUAL, Settings, plain
+from .grid.file import USUAL, Settings, as_dict
 from .machine import cores
 from .plan import Plan, Shard, by_id, make_plan, shares
-from .search import OUTCOMES, CellSearch, Request, Target, farthest
+from .search import OUTCOMES, CellSearch, Request, farthest
 from .simulators import Program
 from .simulators.custom import Simulator
 from .summary import MEAN, parsed
@@ -55,8 +56,9 @@ def as_known(value: float | None, status: str) -> float | None:
     return math.nan if value is None and status != "nonfinite" else value
 
 
-class SearchedCell:
-    """The points of one cell along the searched axis, and the search for one theta.
+@dataclass(eq=False, kw_only=True)
+class SearchedCell(CellSearch):
+    """The search of one cell for one theta, with the points along the searched axis.
 
     Attributes:
         points: a dict from each level, in ascending order, to its point.
@@ -66,14 +68,17 @@ class SearchedCell:
             levels have the same sizes, the only tier is the middle level.
     """
 
-    def __init__(self, line: SearchLine, target: Target, simulator: Simulator):
-        self.line, self.search = line, CellSearch(target)
-        self.points = line.levels
-        points = list(self.points.values())
-        self.point = points[0]
-        first, last = self.point.as_given(), points[-1].as_given()
+    line: SearchLine
+    simulator: Simulator
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.points = self.line.levels
+        levels = list(self.points)
+        self.point = self.points[levels[0]]
+        first, last = self.point.as_given(), self.points[levels[-1]].as_given()
         self.following = {name for name in first if first[name] != last[name]}
-        self.tiers = _tiers(self.points, simulator)
+        self.tiers = _tiers(self.points, self.simulator)
 
     def run(self, request: Request) -> Run:
         level, seed = request
@@ -96,16 +101,15 @@ class SearchedCell:
                 f"bounded by {self.line.bounded}: only {levels[0]:g} to {levels[-1]:g}"
                 " are valid"
             )
-        if self.search.against:
-            rises = self.search.target.rises
-            way = "falls" if rises else "rises"
-            hint = f"try rises: {str(not rises).lower()}"
+        if self.against:
+            way = "falls" if self.rises else "rises"
+            hint = f"try rises: {str(not self.rises).lower()}"
             warnings.append(f"accuracy {way} along the axis: {hint}")
-        if self.search.beyond:
+        if self.beyond:
             way = "rises above theta and falls again"
-            if not self.search.target.rises:
+            if not self.rises:
                 way = "falls below theta and rises again"
-            warnings.append(f"accuracy {way}, at {self.search.beyond:g}")
+            warnings.append(f"accuracy {way}, at {self.beyond:g}")
         return "; ".join(warnings)
 
 
@@ -126,7 +130,7 @@ def _tiers(points: Mapping[float, AnyPoint], simulator: Simulator) -> list[float
     return tops
 
 
-def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
+def _cells(grid: Grid, search: Search) -> list[SearchedCell]:
     """Returns the cells of a grid, one for each line of points and each theta."""
     cells = []
     simulator = grid.simulator
@@ -137,23 +141,25 @@ def _cells(grid: Grid, search: Search, names: Names) -> list[SearchedCell]:
     is_known = search.axis in simulator.rises and not is_other
     is_known = is_known or search.rises is not None
     assumed = not is_known and (is_other or not simulator.rises_elsewhere)
-    lattice = search.lattice(names)
+    lattice = search.lattice(grid.names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}
         for theta in search.theta:
-            target = Target(
-                theta,
-                levels,
-                search.width,
-                search.max_runs,
-                grid.seeds,
+            cell = SearchedCell(
+                theta=theta,
+                levels=levels,
+                width=search.width,
+                max_runs=search.max_runs,
+                seeds=grid.seeds,
                 rises=rises,
                 checks=is_known or assumed,
                 assumed=assumed,
                 summary=parsed(search.summary) or MEAN,
                 farthest=farthest(search.axis, search.width),
+                line=line,
+                simulator=simulator,
             )
-            cells.append(SearchedCell(line, target, simulator))
+            cells.append(cell)
     return cells
 
 
@@ -212,9 +218,8 @@ class Searches:
         assert grid.search
         search = grid.search
         self.search, self.simulator, self.axis = search, grid.simulator, search.axis
-        names = Names(grid.simulator)
-        self._value = names.value
-        self.cells = self.every = _cells(grid, search, names)
+        self._value = grid.names.value
+        self.cells = self.every = _cells(grid, search)
         if shard:
             self.cells = _of_share(self.every, shard, grid.simulator)
         varying = {self.axis}.union(*(cell.following for cell in self.every))
@@ -225,33 +230,30 @@ class Searches:
             make_plan, limit=limit, settings=settings, simulator=grid.simulator
         )
         self._tiers: dict[AnyPoint, AnyPoint] = {}
-        self.pending = self._advanced()
+        self.update({})
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
         """Records the accuracy of runs, and advances every cell as far as possible."""
         self._known.update(accuracy)
-        self.pending = self._advanced()
-
-    def _advanced(self) -> list[Run]:
-        pending, own = {}, set(self.cells)
+        pending, ours = {}, set(self.cells)
         for cell in self.every:
             missing = self._missing(cell)
-            if cell in own:
+            if cell in ours:
                 pending |= missing
-        return list(pending.values())
+        self.pending = list(pending.values())
 
     def _missing(self, cell: SearchedCell) -> dict[RunId, Run]:
         """Advances a cell as far as possible. Returns the runs for which the cell
         waits.
         """
-        while requests := cell.search.pending:
+        while requests := cell.pending:
             runs = by_id(map(cell.run, requests))
             missing = {id: run for id, run in runs.items() if id not in self._known}
             if missing:
                 for level, _ in requests:
                     self._tiers[cell.points[level]] = cell.tier(level)
                 return missing
-            cell.search.update(list(map(self._measure, runs)))
+            cell.update(list(map(self._measure, runs)))
             self.used.update(runs)
         return {}
 
@@ -291,7 +293,7 @@ class Searches:
     @property
     def n_finished(self) -> int:
         """The number of finished cells among all cells of the grid."""
-        return sum(cell.search.result is not None for cell in self.every)
+        return sum(cell.result is not None for cell in self.every)
 
     @property
     def n_points(self) -> int:
@@ -302,7 +304,7 @@ class Searches:
         """The number of finished runs of `cells`."""
         done: set[RunId] = set()
         for cell in self.cells:
-            done.update(by_id(map(cell.run, cell.search.completed)))
+            done.update(by_id(map(cell.run, cell.completed)))
         return len(done)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
@@ -335,7 +337,7 @@ class Searches:
 
     @property
     def _unfinished(self) -> list[SearchedCell]:
-        return [cell for cell in self.cells if not cell.search.result]
+        return [cell for cell in self.cells if not cell.result]
 
     def likely_seconds(self) -> float:
         """Returns the estimated wall time left, in seconds.
@@ -374,7 +376,7 @@ class Searches:
             program = self.simulator.program(point, of_tier)
             programs |= dict.fromkeys((program, program.fallback or program))
             cost = self.simulator.cost(program, point)
-            n = max(n_runs - len(cell.search.accuracy), 1)
+            n = max(n_runs - len(cell.accuracy), 1)
             left += n
             flops += n * cost.flops
             seconds += n * cost.seconds / cores()
@@ -397,7 +399,7 @@ class Searches:
             for name in (self.axis, *cell.following):
                 point.pop(name, None)
             cells.append(self._entry(cell) | {"point": point})
-        return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
+        return {"search": as_dict(self.search), "outcomes": OUTCOMES, "cells": cells}
 
     def table(self) -> list[Json]:
         """Returns one dict per cell and theta: the crossing, the outcome and the cost.
@@ -407,17 +409,16 @@ class Searches:
         return list(map(self._entry, self.every))
 
     def _entry(self, cell: SearchedCell) -> Json:
-        search = cell.search
-        outcome, found = search.result or ("unfinished", None)
+        outcome, found = cell.result or ("unfinished", None)
         entry = {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
             **cell.line.helpers,
-            "theta": search.target.theta,
+            "theta": cell.theta,
             "axis": self.axis,
             **dict.fromkeys(("critical", "lo", "hi", "N_star")),
             "outcome": outcome,
-            "seeds": len({seed for _, seed in search.accuracy}),
-            "runs": len(search.accuracy),
+            "seeds": len({seed for _, seed in cell.accuracy}),
+            "runs": len(cell.accuracy),
             "samples": None,
             "warning": cell.warning,
         }
@@ -430,6 +431,6 @@ class Searches:
                 entry["N_star"] = entry["critical"]
         if self.simulator.samples:
             counts = attrgetter(self.simulator.samples)
-            levels = (level for level, _ in search.completed)
+            levels = (level for level, _ in cell.completed)
             entry["samples"] = sum(counts(cell.points[level]) for level in levels)
         return entry

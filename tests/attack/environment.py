@@ -25,7 +25,7 @@ from attack.damage import RUN, compare
 from attack.tries import Tries
 from jaxrecall import load
 from jaxrecall.errors import StoreError
-from jaxrecall.sweep.store.table import about, with_about
+from jaxrecall.sweep.store.table import read_facts, with_facts
 
 SECONDS = 240
 SAME = """ENABLE_X64=1 DEBUG_NANS=1 DEBUG_INFS=1 CHECK_TRACER_LEAKS=1
@@ -196,7 +196,7 @@ def settings(tries: Tries) -> None:
             compare(one, rows, whole)
         else:
             pd.testing.assert_frame_equal(rows, whole, rtol=1e-4)
-            assert about(pq.read_schema(next((out / "parts").iterdir())))[
+            assert read_facts(pq.read_schema(next((out / "parts").iterdir())))[
                 "xla_flags"
             ] == [value]
 
@@ -277,7 +277,7 @@ def metadata(tries: Tries) -> None:
         (home / "planted.py").write_text("raise SystemExit('it ran')")
         path = min((home / "results/parts").iterdir())
         table = pq.read_table(path)
-        pq.write_table(with_about(table, {**about(table), name: value}), path)
+        pq.write_table(with_facts(table, {**read_facts(table), name: value}), path)
         code, err = called(words[0], words[1:])
         assert code in (0, 2), err
         assert code == 0 or err.count("\n") == 1, err

@@ -10,8 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from tolerances import assert_close
 
-from jaxrecall.sweep.crossing import MIN_SEEDS, Crossing, Curve
-from jaxrecall.sweep.mean_crossing import MeanCurve, of_measure
+from jaxrecall.sweep.crossing import MIN_SEEDS, AnyCurve, Crossing, Curve, of_measure
 from jaxrecall.sweep.summary import Summary, parsed
 
 
@@ -276,15 +275,15 @@ def test_how_far_a_curve_is_from_theta_beyond_its_last_level():
 
 def test_a_curve_of_fractions_is_logistic_and_any_other_is_of_straight_lines():
     x, seed = np.log([1.0, 2.0, 1.0, 2.0]), [0, 0, 1, 1]
-    assert not isinstance(of_measure(x, seed, [0.1, 0.9, 0.2, 1.0], 0.5), MeanCurve)
+    assert isinstance(of_measure(x, seed, [0.1, 0.9, 0.2, 1.0], 0.5), Curve)
     for values, theta in (([0.1, 0.9, 0.2, 1.1], 0.5), ([0.1, 0.9, 0.2, 1.0], 2.0)):
-        assert isinstance(of_measure(x, seed, values, theta), MeanCurve)
+        assert not isinstance(of_measure(x, seed, values, theta), Curve)
 
 
 def test_the_mean_crosses_between_two_levels_and_its_ln_is_a_second_shape():
     def crossing(*means, seeds=8, falls=False, theta=4.0):
         x = np.log([1.0, 2.0, 4.0])
-        return MeanCurve(x, np.tile(means, (seeds, 1)), falls).crossing(theta)
+        return AnyCurve(x, np.tile(means, (seeds, 1)), falls).crossing(theta)
 
     found = crossing(1.0, 2.0, 8.0)
     assert_close(found.log_x, np.log(2) * 4 / 3)
@@ -300,7 +299,7 @@ def test_the_standard_error_of_the_crossing_is_that_of_the_mean():
     """Shifts of whole curves by seeds: D log_x is the mean's change over the slope."""
     shifts = np.array([-0.3, -0.1, 0.0, 0.05, 0.1, 0.25])
     values = np.array([1.0, 3.0, 9.0]) + shifts[:, None]
-    found = MeanCurve(np.log([1.0, 2.0, 4.0]), values).crossing(2.0)
+    found = AnyCurve(np.log([1.0, 2.0, 4.0]), values).crossing(2.0)
     leave_one_out = np.sqrt(5 / 6 * (found.without**2).sum())
     slope = 2 / np.log(2)
     assert_close(leave_one_out, shifts.std(ddof=1) / np.sqrt(6) / slope)

@@ -136,7 +136,7 @@ def test_all_runs_of_a_grid_decide_its_programs_on_any_machine(
         n_cores(n)
         jobs.append(prepare(grid, tmp_path))
     heavy = [point for point in grid.points if point.N > 1024]
-    finished = {Run(point, seed).id for point in heavy for seed in grid.seeds}
+    finished = {Run(point, seed).id: () for point in heavy for seed in grid.seeds}
     monkeypatch.setattr(Store, "done", lambda *_: Done(finished, {}, []))
     jobs.append(prepare(grid, tmp_path))
     assert jobs[-1].plan.n_runs == grid.n_runs - len(finished)

@@ -23,7 +23,7 @@ from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import about
+from jaxrecall.sweep.store.table import read_facts
 
 TWO_LAWS = """
 name: laws
@@ -114,7 +114,7 @@ def test_a_grid_that_adds_columns_gives_them_to_older_parts(grid, capsys):
     def facts() -> dict[Path, tuple]:
         found = {}
         for path in Path("out/parts").iterdir():
-            found[path] = about(pq.read_schema(path)), path.stat().st_mtime_ns
+            found[path] = read_facts(pq.read_schema(path)), path.stat().st_mtime_ns
         return found
 
     old = facts()

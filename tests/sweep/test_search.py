@@ -26,15 +26,16 @@ from jaxrecall.fit import fit
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.crossing import of_measure
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
-from jaxrecall.sweep.mean_crossing import of_measure
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.mistakes import Mistake
-from jaxrecall.sweep.running.runner import execute
-from jaxrecall.sweep.search import CellSearch, Target, farthest
+from jaxrecall.sweep.running.runner import run_here
+from jaxrecall.sweep.search import CellSearch, farthest
 from jaxrecall.sweep.searches import Searches
+from jaxrecall.sweep.simulators.shipped import RECALL
 from jaxrecall.sweep.summary import parsed
 
 
@@ -50,7 +51,7 @@ def searched_cell(
     measure, theta, levels, width=0.5, max_runs=2000, seeds=range(300), **options
 ):
     """The search of a cell whose runs have the value measure(level, seed)."""
-    search = CellSearch(Target(theta, levels, width, max_runs, seeds, **options))
+    search = CellSearch(theta, levels, width, max_runs, seeds, **options)
     while search.pending:
         search.update([measure(*run) for run in search.pending])
     return search
@@ -416,7 +417,7 @@ def search(*sets, out):
     table and figure.
     """
     job = prepare(read_grid("tiny.yaml", sets), out)
-    assert carry_out(job, execute, None, Interrupts()).exit_code == 0
+    assert carry_out(job, run_here, None, Interrupts()).exit_code == 0
 
 
 @pytest.fixture(scope="module")
@@ -467,6 +468,18 @@ def test_a_dry_run_of_a_search_tells_cells_runs_and_times(grid, capsys):
     for axes, cells in (("{d: [2, 12], L: 3}", "2 cells"), ("{d: 2, L: 3}", "1 cell")):
         assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
         assert f"in {cells}, 0 of" in capsys.readouterr().out
+
+
+def test_a_dry_run_makes_few_of_the_points_of_a_range(grid, monkeypatch):
+    made, make_point = [], RECALL.point
+
+    def counted(values):
+        made.append(values)
+        return make_point(values)
+
+    monkeypatch.setattr(RECALL, "point", counted)
+    assert main([*grid, "--dry-run", "--set", "search.to=1048576"]) == 0
+    assert len(made) < 6 * 10  # a cell has 129 levels
 
 
 def test_a_whole_search_is_printed_reported_and_drawn(searched):
@@ -543,7 +556,8 @@ def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(
 
     def then_signal(self, accuracy):
         update(self, accuracy)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if accuracy:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Searches, "update", then_signal)
     assert main([*grid, "--json-log"]) == 130
@@ -602,7 +616,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert (call.runs, len(call.failures)) == (len(rounds.used), 1)
     assert call.accuracy.keys() == rounds.used
     assert report(tmp_path / "out") == rounds.report()["cells"]
-    results = [cell.search.result for cell in rounds.cells]
+    results = [cell.result for cell in rounds.cells]
     outcomes = [result and result.outcome for result in results]
     assert outcomes == ["found", "found", None, "found"]
     assert rounds.finished == 3

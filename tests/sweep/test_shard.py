@@ -43,7 +43,8 @@ def cost(runs) -> float:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 200])
 def test_shards_are_the_grid_alike_in_cost_and_near_in_size(count):
-    shares = [Shard(i, count, "").of(POINTS, range(5), RECALL) for i in range(count)]
+    grid = as_grid(POINTS, seeds=5)
+    shares = [Shard(i, count, "").of(grid) for i in range(count)]
     assert sorted(
         (p.point_id, seed) for share in shares for p, seed in share
     ) == sorted((p.point_id, s) for p in POINTS for s in range(5))

@@ -22,7 +22,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import SCHEMA, about, record_rows
+from jaxrecall.sweep.store.table import SCHEMA, read_facts, record_rows
 
 GRID = """
 name: small
@@ -210,7 +210,7 @@ def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
     n = len(load("out"))
     assert fit([*refit, "--latex"]) == report(redraw) == 0
     assert told() == []
-    made = about(pq.read_schema("out/thresholds.parquet"))
+    made = read_facts(pq.read_schema("out/thresholds.parquet"))
     assert (made["rows"], made["version"]) == (n, version("jaxrecall"))
     tex = Path("out/exponents.tex").read_text()
     assert tex.startswith(f'% jaxrecall: {{"rows": {n}, "digest": "')

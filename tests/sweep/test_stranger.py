@@ -22,7 +22,7 @@ from jaxrecall import load, plot
 from jaxrecall.__main__ import main
 from jaxrecall.status import survey
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import KEY, about
+from jaxrecall.sweep.store.table import KEY, read_facts
 
 PAYLOAD = """
 from dataclasses import dataclass
@@ -216,10 +216,10 @@ def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(store, facts):
     tables, _ = store.tables()
     n = sum(map(len, tables.values()))
     path, odd = next(iter(tables.items()))
-    metadata = {KEY: json.dumps(about(odd) | UNKNOWN | facts).encode()}
+    metadata = {KEY: json.dumps(read_facts(odd) | UNKNOWN | facts).encode()}
     pq.write_table(odd.replace_schema_metadata(metadata), path)
     assert len(load(store.folder)) == n
-    assert not {*facts} & {*about(pq.read_schema(path))}
+    assert not {*facts} & {*read_facts(pq.read_schema(path))}
     assert main(["fit", str(store.folder), "--of", "accuracy"]) == 0
     assert main(["compact", str(store.folder), "--prune"]) == 0
     assert len(load(store.folder)) == n

@@ -21,7 +21,7 @@ from jaxrecall.model.point import Point
 from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.store.table import about
+from jaxrecall.sweep.store.table import read_facts
 
 IN_A_FOLDER_THAT_IS_GONE = """
 import os, sys
@@ -218,7 +218,7 @@ def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
     assert main([*call, "--set", "seeds=1"]) == 0
     assert "xla_flags" not in json.loads((tmp_path / "out/manifest.json").read_text())
     assert [
-        about(pq.read_schema(path)).get("xla_flags")
+        read_facts(pq.read_schema(path)).get("xla_flags")
         for path in (tmp_path / "out/parts").iterdir()
     ] == [None]
     monkeypatch.setenv("XLA_FLAGS", "--xla_b=2   --xla_a=1")
@@ -228,12 +228,12 @@ def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
         == "--xla_a=1 --xla_b=2"
     )
     told = [
-        about(pq.read_schema(path)).get("xla_flags", [])
+        read_facts(pq.read_schema(path)).get("xla_flags", [])
         for path in (tmp_path / "out/parts").iterdir()
     ]
     assert sorted(told) == [[], ["--xla_a=1", "--xla_b=2"]]
     assert compact.main([str(tmp_path / "out"), "--prune"]) == 0
-    assert about(pq.read_schema(tmp_path / "out/table.parquet"))["xla_flags"] == [
+    assert read_facts(pq.read_schema(tmp_path / "out/table.parquet"))["xla_flags"] == [
         "--xla_a=1",
         "--xla_b=2",
     ]

@@ -26,9 +26,8 @@ from numbers import Real
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
-from ...sweep.crossing import edge_of
+from ...sweep.crossing import AnyCurve, edge_of
 from ...sweep.grid.expr import Expression, parse
-from ...sweep.mean_crossing import AnyCurve
 from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
 from . import cells, tables
 from .cells import Family

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
-from ...sweep.mean_crossing import AnyCurve, MeanCurve
+from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing, Curve
 from ...sweep.summary import MEAN, Summary
 from .cells import Cell, Family, check_axis, evidence, numbered
 from .columns import AxisValue, without
@@ -352,7 +351,7 @@ def curve(cell: Cell, family: Family, edge: float) -> AnyCurve:
         values = (cell.k / cell.n).T
     if family.is_fraction:
         return Curve(np.log(cell.N), values, edge)
-    return MeanCurve(np.log(cell.N), values, family.falls)
+    return AnyCurve(np.log(cell.N), values, family.falls)
 
 
 def without_seeds(found: Crossing, n_seeds: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from ...errors import FitError, UsageError, expect, in_one_line
 from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
-from ...sweep.store.table import about
+from ...sweep.store.table import read_facts
 from .columns import Table, without
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -137,7 +137,7 @@ def _read_parquet(path: Path) -> Table:
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
         table = file.read()
         frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
-    facts = about(table)
+    facts = read_facts(table)
     for name in STATED:
         if facts.get(name) is not None:
             frame.attrs[name] = facts[name]

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...errors import plural
-from ...sweep.crossing import MIN_SEEDS, Crossing
-from ...sweep.mean_crossing import AnyCurve
+from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell, values_of
 from .columns import AxisValue, Table

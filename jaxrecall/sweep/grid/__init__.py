@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
@@ -31,8 +32,9 @@ from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
 from ...model.values import as_plain
+from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
-from ..simulators.shipped import RECALL, RecallSimulator
+from ..simulators.shipped import RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
 from .document import Document, Plain, Schema, read_document, without
 from .expand import OnProgress, SearchLine, expand
@@ -42,8 +44,8 @@ from .file import (
     Search,
     Settings,
     WrongNames,
+    as_dict,
     json_schema,
-    plain,
     read_file,
 )
 
@@ -80,9 +82,21 @@ class Grid(GridFile):
     axes: tuple[str, ...]
     fixed: dict[str, Plain]
     resolved: dict[str, Plain]
-    simulator: Simulator = RECALL
+    names: Names = field(compare=False)
     lines: tuple[SearchLine, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
+
+    @property
+    def simulator(self) -> Simulator:
+        return self.names.simulator
+
+    @cached_property
+    def programs(self) -> Mapping[AnyPoint, Program]:
+        """A dict from each point to its program. All runs of the grid decide the
+        programs, so every call and every share has the same ones.
+        """
+        counts = dict.fromkeys(self.points, len(self.seeds))
+        return self.simulator.programs(counts)
 
     @property
     def settings(self) -> Settings:
@@ -110,7 +124,7 @@ class Grid(GridFile):
         all laws.
         """
         columns = {**self.simulator.row_columns, **self.kept_columns}
-        if Names(self.simulator).laws:
+        if self.names.laws:
             columns |= parameter_columns(self.points)
         return columns
 
@@ -144,7 +158,6 @@ def read_grid(
     path: str | Path,
     sets: Sequence[str] = (),
     on_progress: OnProgress = lambda done, of: None,
-    simulator: GivenSimulator = None,
 ) -> Grid:
     """Returns the grid that a YAML file describes.
 
@@ -154,15 +167,12 @@ def read_grid(
             later text overrides an earlier one.
         on_progress: a function that is called with two numbers: the points expanded so
             far, and all points.
-        simulator: the simulator of the points, as an object or as its import path
-            "module:name". The default is the simulator that the file names, or else
-            that of this package.
 
     Raises:
         GridError: the message contains a line for each error, such as "grid.yaml:7:
             base.V: got -3; allowed: ...".
     """
-    return _grid(read_document(path, sets), on_progress, simulator)
+    return _grid(read_document(path, sets), on_progress)
 
 
 def schema_of(path: str | Path, sets: Sequence[str] = ()) -> Schema:
@@ -187,7 +197,9 @@ def as_grid(
         given: the description. Tuples, ranges and NumPy arrays count as lists.
         seeds: a number of seeds or a list of seeds, which replaces the seeds of the
             grid. The seed of given points is 0 by default.
-        simulator: as in `read_grid`.
+        simulator: the simulator of the points, as an object or as its import path
+            "module:name". The default is the simulator that the file names, or else
+            that of this package.
         columns: columns of your own, as a dict from the name of each column to its
             function or to the import path of the function. This dict replaces the
             `columns` of the grid.
@@ -241,11 +253,11 @@ def _grid(
         blocks = with_hashes(document.data.get("blocks"))
     if given and not isinstance(given, str):
         given = given.name
-    resolved = {"schema": 1, **plain(file)} | {
+    resolved = {"schema": 1, **as_dict(file)} | {
         "seeds": _as_seeds(file.seeds),
         "blocks": blocks,
-        "search": file.search and plain(file.search),
-        "limits": plain(file.limits),
+        "search": file.search and as_dict(file.search),
+        "limits": as_dict(file.limits),
         "simulator": given,
         "columns": document.data.get("columns"),
     }
@@ -255,7 +267,7 @@ def _grid(
         axes=_varying(file, names, expansion["points"]),
         fixed=_fixed(file, names, expansion["points"]),
         resolved=without(None, resolved),
-        simulator=names.simulator,
+        names=names,
     )
 
 

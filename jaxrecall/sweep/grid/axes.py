@@ -82,6 +82,10 @@ class Names:
             return self.type(name) == "float"
         return low % 1 != 0 or high % 1 != 0
 
+    def is_whole(self, name: str) -> bool:
+        """Whether a field, or a parameter of a law, has whole numbers as values."""
+        return name in self and self.type(name) == "int"
+
     def value(self, point: AnyPoint, name: str) -> Plain:
         """Returns the value that a field or a law's parameter has at a point. Returns
         None if the point's law does not have the parameter.
@@ -192,19 +196,35 @@ class Names:
         """Returns a dict of the functions that convert checked values of fields and
         axes. The keys are the names of definitions in the schema.
         """
-        converters = _SPACINGS | _with_axis("Scalar", _checked_scalar)
+        checks: dict[str, Callable[[Plain], Plain]] = {"Scalar": _checked_scalar}
         for name in self.in_base:
-            converters |= _with_axis(name, partial(self.checked, name))
+            checks[name] = partial(self.checked, name)
+        converters = _SPACINGS | checks
+        for name, check in checks.items():
+            converters[_axis(name)] = partial(self._as_axis, name, check)
         return converters
 
-
-def _with_axis(
-    name: str, check: Callable[[Plain], Plain]
-) -> dict[str, Callable[[Plain], object]]:
-    """Returns a dict of two functions. The first converts a value of a definition. The
-    second converts the values of an axis of that definition.
-    """
-    return {name: check, _axis(name): partial(_as_axis, check)}
+    def _as_axis(
+        self, name: str, check: Callable[[Plain], Plain], value: Plain
+    ) -> tuple[Plain, ...]:
+        """Returns the values of an axis as a tuple. The values of a spacing are checked
+        here.
+        """
+        if isinstance(value, list):
+            return tuple(value)
+        if not isinstance(value, tuple):
+            return (value,)
+        checked = []
+        for each in value:
+            try:
+                checked.append(check(each))
+            except ValueError as error:
+                hint = ""
+                if self.is_whole(name) and each % 1:
+                    hint = "; round: int makes them whole"
+                wrong = f"one of its values is wrong: {error}{hint}"
+                raise ValueError(wrong) from None
+        return tuple(checked)
 
 
 def _choices(declared: Field[object]) -> Sequence[str]:
@@ -224,21 +244,6 @@ def _axis_of(name: str) -> Schema:
     one = _reference(name)
     many = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_AXIS}
     return {"anyOf": [one, many, _reference("Spacing")]}
-
-
-def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]:
-    """Returns the values of an axis as a tuple. The values of a spacing are checked
-    here.
-    """
-    if isinstance(value, list):
-        return tuple(value)
-    if not isinstance(value, tuple):
-        return (value,)
-    try:
-        return tuple(map(check, value))
-    except ValueError as error:
-        hint = "; round: int makes them whole" if "whole numbers" in str(error) else ""
-        raise ValueError(f"one of its values is wrong: {error}{hint}") from None
 
 
 def _checked_scalar(value: Plain) -> Plain:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,6 +61,9 @@ class Levels(Mapping[float, AnyPoint]):
         if level not in self.levels:
             raise KeyError(level)
         return self.make(level)
+
+    def __contains__(self, level: object) -> bool:
+        return level in self.levels  # a Mapping would make the point
 
     def __iter__(self) -> Iterator[float]:
         return iter(self.levels)
@@ -141,28 +145,20 @@ def expand(
 
 
 @dataclass
-class _Fault:
-    """The number of points that are invalid for one reason, and a description of the
-    first of them.
-    """
-
-    about: str
-    n_points: int = 0
-
-
-@dataclass
 class _Counted:
     """The results from the rows that have been expanded so far.
 
     `found` is a dict from identities to points, or to the lines of a search. `faults`
-    is a dict with keys (location, name, remedy). `kept` is a dict from the id of a
-    point to the helpers to keep.
+    and `n_faulty` are dicts with keys (location, name, remedy): the description of the
+    first point that is invalid for this reason, and the number of such points. `kept`
+    is a dict from the id of a point to the helpers to keep.
     """
 
     n_rows: int = 0
     n_found: int = 0
     found: dict[Plain, AnyPoint] = field(default_factory=dict)
-    faults: dict[tuple[Location, str, str], _Fault] = field(default_factory=dict)
+    faults: dict[tuple[Location, str, str], str] = field(default_factory=dict)
+    n_faulty: Counter[tuple[Location, str, str]] = field(default_factory=Counter)
     kept: dict[str, NamedValues] = field(default_factory=dict)
 
     def add(self, made: AnyPoint) -> None:
@@ -183,13 +179,14 @@ class _Counted:
             remedy = problem.where or problem.allowed or problem.got.split(", at ")[0]
             kind = block.location_of(problem.argument), problem.argument, remedy
             if kind not in self.faults:
-                self.faults[kind] = _Fault(block.about(problem, row))
-            self.faults[kind].n_points += 1
+                self.faults[kind] = block.about(problem, row)
+            self.n_faulty[kind] += 1
 
     def mistakes(self) -> Iterator[Mistake]:
         of_all = f"of {plural(self.n_rows, 'point')} cannot be simulated"
-        for (location, *_), fault in self.faults.items():
-            yield location, f"{fault.n_points} {of_all}{fault.about}"
+        for kind, about in self.faults.items():
+            location, *_ = kind
+            yield location, f"{self.n_faulty[kind]} {of_all}{about}"
 
 
 def _too_many(document: Document, file: GridFile, n_raw: int) -> GridError:
@@ -389,7 +386,7 @@ class _ExpandedBlock:
         at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
         about = f", the first at {at}: {problem}" if at else f": {problem}"
         name = problem.argument
-        if name in self.block.derive and problem.allowed.startswith("whole numbers"):
+        if name in self.block.derive and self.names.is_whole(name):
             value = self.candidate(self.values(row)).values[name]
             if isinstance(value, float) and value % 1:
                 text = self.block.derive[name].text

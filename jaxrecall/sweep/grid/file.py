@@ -263,7 +263,7 @@ def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
     return file, checker.mistakes
 
 
-def plain(record: object) -> dict[str, Plain]:
+def as_dict(record: object) -> dict[str, Plain]:
     """Returns a record as a dict of plain data with the keys of a grid file. Values
     that are None are left out.
     """
@@ -304,27 +304,14 @@ def _search(given: dict[str, Plain]) -> Search:
                 f"got no {name}; needed with axis {axis}: from and to, the ends of the"
                 " range"
             )
-    low, high = map(_whole, (given["from"], given["to"]))
+    low, high = (_whole(given.pop(name)) for name in ("from", "to"))
     if not low < high:
         raise ValueError(f"got from={low}, to={high}; allowed: from below to")
-    return Search(
-        axis,
-        tuple(theta) if isinstance(theta, list) else (theta,),
-        low,
-        high,
-        given["width"],
-        given["max_runs"],
-        given.get("rises"),
-        given.get("of"),
-        _summary(given.get("summary", "mean")),
-    )
-
-
-def _summary(text: Plain) -> str:
-    """Returns the text of a summary; raises ValueError if it names none."""
-    if parsed(text) is None:
-        raise ValueError(f"got the summary {shown(text)}; allowed: {ALLOWED}")
-    return text
+    if parsed(given["summary"]) is None:
+        got = shown(given["summary"])
+        raise ValueError(f"got the summary {got}; allowed: {ALLOWED}")
+    thetas = tuple(theta) if isinstance(theta, list) else (theta,)
+    return Search(**given | {"theta": thetas, "from_": low, "to": high})
 
 
 def _whole(end: float) -> float:

@@ -19,7 +19,7 @@ from ..grid import Grid
 from ..machine import accelerators, check_memory, cores
 from ..simulators.custom import x64
 from .job import Executor, Job
-from .runner import execute
+from .runner import run_here
 from .workers import Workers
 
 MAX_WORKERS = 1000
@@ -153,7 +153,7 @@ class Engine:
             with interrupts.deferred():
                 if job.to_do:
                     job.cache_remark = start_jax()
-            yield execute
+            yield run_here
             return
         # each worker has a folder like this one, and says nothing about it
         job.cache_remark = program_cache(os.environ.get(OF_JAX)).remark

@@ -7,7 +7,7 @@ before a run. `carry_out` runs a job with any executor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, product, starmap
 from operator import attrgetter
@@ -19,13 +19,13 @@ from ...errors import GridError, StoreError, plural
 from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
-from ..grid.file import Settings
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
-from ..simulators import AnyPoint, Program
-from ..simulators.custom import Simulator
+from ..simulators.custom import X64, Simulator
+from ..simulators.shipped import RECALL
 from ..store import Done, Store
+from ..store.table import read_facts
 from .call import Call
 from .progress import Display, duration
 
@@ -330,57 +330,37 @@ def prepare(
     store.check(*replaced)
     precision = grid.simulator.precision(settings.precision)
     sources = grid.simulator.sources(grid.points)
-    done = _done(store, grid.simulator, precision, sources)
+    measured = (grid.crosses, "status") if grid.search else ()
+    done = store.done(grid.simulator.version, precision, *measured)
+    _refuse_mixing(store, done, grid.simulator, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
-    search, wanted = None, set[RunId]()
+    search, wanted = None, dict[RunId, Run]()
     if grid.search:
-        known = _known_accuracies(store, grid, precision) if done.runs else {}
-        search = Searches(grid, known, settings, limit, shard)
+        search = Searches(grid, _known(done), settings, limit, shard)
         plan, n_done = search.guess, search.n_done
     else:
-        if shard:
-            runs = shard.of(grid.points, grid.seeds, grid.simulator)
-        else:
-            runs = list(starmap(Run, product(grid.points, grid.seeds)))
-        wanted = set(by_id(runs))
-        missing = [run for run in runs if run.id not in done.runs]
-        plan = _plan_of(grid, missing, limit, settings)
+        runs = starmap(Run, product(grid.points, grid.seeds))
+        wanted = by_id(shard.of(grid) if shard else runs)
+        plan = make_plan(
+            [run for id, run in wanted.items() if id not in done.runs],
+            limit=limit,
+            settings=settings,
+            program=lambda point: grid.programs[point],
+            simulator=grid.simulator,
+        )
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     about = _metadata(grid, sources)
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
-    return Job(grid, store, about, shard, search, wanted, n_done, plan, remarks, call)
-
-
-def _plan_of(
-    grid: Grid,
-    missing: Sequence[Run],
-    limit: int,
-    settings: Settings,
-) -> Plan:
-    """Returns the plan of the missing runs.
-
-    All runs of the grid decide on the programs, so every call has the same ones.
-    """
-    programs: dict[AnyPoint, Program] = {}
-    if missing:
-        counts = dict.fromkeys(grid.points, len(grid.seeds))
-        programs = grid.simulator.programs(counts)
-    return make_plan(
-        missing,
-        limit=limit,
-        settings=settings,
-        program=programs.__getitem__,
-        simulator=grid.simulator,
+    return Job(
+        grid, store, about, shard, search, set(wanted), n_done, plan, remarks, call
     )
 
 
-def _known_accuracies(store: Store, grid: Grid, precision: str) -> KnownAccuracies:
-    """Returns a dict from each finished run in the folder to its accuracy."""
-    found, _, _ = store.last_values(grid.crosses, "status")
-    mine = found.get((grid.simulator.version, precision), {})
-    return {run: as_known(*values) for run, values in mine.items()}
+def _known(done: Done) -> KnownAccuracies:
+    """Returns a dict from each finished run to its accuracy."""
+    return {run: as_known(*values) for run, values in done.values.items()}
 
 
 def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
@@ -443,48 +423,50 @@ def _check_memory(plan: Plan, limit: int) -> None:
     )
 
 
-def _done(
-    store: Store, simulator: Simulator, precision: str, sources: Mapping[str, str]
-) -> Done:
-    """Returns the finished runs of the folder.
+def _refuse_mixing(
+    store: Store,
+    done: Done,
+    simulator: Simulator,
+    precision: str,
+    sources: Mapping[str, str],
+) -> None:
+    """Raises StoreError if the rows of the folder must not be mixed with new rows.
 
-    Raises StoreError if the folder contains rows with another simulator, code_version
-    or precision. Raises StoreError also if rows have other user columns, or if the
-    source of a user's law or simulator has changed since the rows were written.
+    This is so if they are of another simulator, code_version or precision, if they have
+    other user columns, or if the source of a user's law or simulator has changed.
     """
-    done = store.done(simulator.version, precision)
-    mine = json.dumps(simulator.about().get("columns", {}), sort_keys=True)
-    others = done.columns - {mine}
+    facts = [read_facts(table) for table in done.tables if len(table)]
+    with_columns = {_columns(each) for each in facts}
+    ours = _columns(simulator.about())
+    others = with_columns - {ours}
     if others:
-        raise _mixed(
-            store,
-            f"rows with these columns of your own: {_columns(others)}",
-            f"rows with {_columns([mine])}",
-            "Choose another --out, give the same columns with the same source",
-        )
-    others = done.simulators - {simulator.name}
+        held = f"rows with these columns of your own: {' and '.join(sorted(others))}"
+        advice = "Choose another --out, give the same columns with the same source"
+        raise _mixed(store, held, f"rows with {ours}", advice)
+    others = {str(each.get("simulator", RECALL.name)) for each in facts}
+    others -= {simulator.name}
     if others:
         held = f"rows of the simulator {', '.join(sorted(others))}"
         raise _mixed(store, held, f"rows of {simulator.name}")
-    changed = [
-        name
-        for name, digest in sources.items()
-        if done.sources.get(name, digest) != digest
-    ]
+    changed = set()
+    for each in facts:
+        for name, digest in (each.get("sources") or {}).items():
+            if sources.get(name, digest) != digest:
+                changed.add(name)
     if changed:
         held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
         advice = "Undo the change, give a changed law a new name, choose another --out"
         raise _mixed(store, held, advice=advice)
     if done.foreign:
-        held = ", ".join(
-            f"{n} runs of code_version {version}, precision {other}"
-            for (version, other), n in done.foreign.items()
-        )
+        held, precisions = [], [precision]
+        for (version, other), n in done.foreign.items():
+            held.append(f"{n} runs of code_version {version}, precision {other}")
+            precisions.append(other)
+        is_x64 = any(each.endswith(X64) for each in precisions)
+        setting = "JAX_ENABLE_X64" if is_x64 else "run.precision"
         added = f"code_version {simulator.version}, precision {precision}"
-        setting = "JAX_ENABLE_X64" if "x64" in held + added else "run.precision"
         advice = f"Choose another --out, set {setting} to match"
-        raise _mixed(store, held, added, advice)
-    return done
+        raise _mixed(store, ", ".join(held), added, advice)
 
 
 def _mixed(
@@ -498,9 +480,10 @@ def _mixed(
     )
 
 
-def _columns(texts: Iterable[str]) -> str:
-    """Returns a text that lists sets of user columns. Each set is given as JSON."""
-    return " and ".join(sorted(text.strip("{}") or "none" for text in texts))
+def _columns(facts: Json) -> str:
+    """Returns a text that lists the user's own columns in the facts about a table."""
+    columns = json.dumps(facts.get("columns", {}), sort_keys=True)
+    return columns.strip("{}") or "none"
 
 
 def carry_out(
@@ -579,9 +562,11 @@ def _learn_of_others(job: Job, search: Searches) -> None:
     The folder is read after the manifest is written. So if shares end at the same time,
     the manifest describes all of their rows in the end.
     """
-    precision = job.grid.simulator.precision(job.plan.settings.precision)
+    simulator, settings = job.grid.simulator, job.plan.settings
+    version = simulator.version, simulator.precision(settings.precision)
     n_finished = -1
     while n_finished != search.n_finished:
         n_finished = search.n_finished
         job.store.note("manifest", job.manifest())
-        search.update(_known_accuracies(job.store, job.grid, precision))
+        done = job.store.done(*version, job.grid.crosses, "status")
+        search.update(_known(done))

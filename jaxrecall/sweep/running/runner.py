@@ -207,7 +207,7 @@ def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
     yield from failed.values()
 
 
-def execute(plan: Plan, call: Call) -> None:
+def run_here(plan: Plan, call: Call) -> None:
     """Runs every chunk of a plan in this process.
 
     If a chunk fails, the failure is reported and the other chunks still run.

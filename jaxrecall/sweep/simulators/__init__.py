@@ -42,13 +42,20 @@ class Program(Hashable, Protocol):
     @property
     def label(self) -> str: ...
     @property
-    def fallback(self) -> Program | None: ...
+    def fallback(self) -> Program | None:
+        return None
+
     @property
-    def compile_seconds(self) -> float: ...
+    def compile_seconds(self) -> float:
+        return 0.0
+
     @property
-    def kin(self) -> tuple[Any, ...]: ...
+    def kin(self) -> tuple[Any, ...]:
+        return ()
+
     @property
-    def choices(self) -> Mapping[str, object]: ...
+    def choices(self) -> Mapping[str, object]:
+        return {}
 
     def __lt__(self, other: Any) -> bool: ...
 

@@ -42,6 +42,9 @@ TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 ALLOWED_TYPES = "with int, float, bool or str as the type"
 TREATED = ("static", "traced")
 
+X64 = ", x64"
+"""The end of a precision that rows record if jax_enable_x64 was on."""
+
 BEFORE = {
     "point_id": (
         "string",
@@ -256,7 +259,7 @@ class Simulator:
         """Returns the precision that rows record. Rows of two precisions must not be
         mixed.
         """
-        return f"{of_products}, x64" if x64() else of_products
+        return of_products + X64 if x64() else of_products
 
     def about(self) -> dict[str, Any]:
         """Returns the entries that describe the simulator in the metadata of tables."""
@@ -604,15 +607,11 @@ def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
 
 
 @dataclass(frozen=True, order=True)
-class StaticProgram:
+class StaticProgram(Program):
     """A simulator with one combination of its static fields."""
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
-    fallback: ClassVar[None] = None
-    compile_seconds: ClassVar[float] = 0.0
-    kin: ClassVar[tuple[Any, ...]] = ()
-    choices: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def label(self) -> str:

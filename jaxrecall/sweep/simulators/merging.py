@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 
 from ...model.point import Point
@@ -98,34 +99,28 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
     the most time is merged first. Merging stops when no merge saves time.
     """
     # each member has a number, because hashing pairs of shapes is slow
-    left = dict(enumerate(members))
-    takes = {i: member.seconds() for i, member in left.items()}
+    numbered = dict(enumerate(sorted(members, key=lambda member: member.shape)))
+    takes = {i: member.seconds() for i, member in numbered.items()}
 
+    @cache
     def saved(a: int, b: int) -> float:
-        return takes[a] + takes[b] - left[a].joined(left[b]).seconds()
+        return takes[a] + takes[b] - numbered[a].joined(numbered[b]).seconds()
 
-    in_order = sorted(left, key=lambda i: left[i].shape)
-    savings = {pair: saved(*pair) for pair in itertools.combinations(in_order, 2)}
-    while savings:
-        best = max(savings, key=savings.__getitem__)
-        if savings[best] <= 0:
+    left = list(numbered)
+    while len(left) > 1:
+        a, b = max(itertools.combinations(left, 2), key=lambda pair: saved(*pair))
+        if saved(a, b) <= 0:
             break
-        a, b = best
-        both = left.pop(a).joined(left.pop(b))
+        both = numbered[a].joined(numbered[b])
         gone = {a, b}
-        joined_at = len(takes)
-        for i, other in left.items():
-            if other.shape == both.shape:
-                both = other.joined(both)
+        for i in left:
+            if i not in gone and numbered[i].shape == both.shape:
+                both = numbered[i].joined(both)
                 gone.add(i)
-                joined_at = i
-        left[joined_at] = both
-        takes[joined_at] = both.seconds()
-        savings = {pair: s for pair, s in savings.items() if gone.isdisjoint(pair)}
-        for other in left:
-            if other != joined_at:
-                savings[other, joined_at] = saved(other, joined_at)
-    return list(left.values())
+        new = len(numbered)
+        numbered[new], takes[new] = both, both.seconds()
+        left = [i for i in left if i not in gone] + [new]
+    return [numbered[i] for i in left]
 
 
 def larger(a: Shape, b: Shape) -> Shape:

@@ -24,9 +24,8 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,16 +54,16 @@ from .table import (
     RUN,
     VERSION,
     Read,
-    about,
     arrow_schema,
     conformed,
     is_last,
     make_table,
     read_tables,
     refuse_foreign,
+    rows_in,
     to_parquet,
     unlike,
-    with_about,
+    with_facts,
 )
 
 STALE_SECONDS = 3600.0
@@ -101,29 +100,22 @@ class LastRows(NamedTuple):
     tables: list[pa.Table]
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """The contents of a results folder.
 
-    `runs` is the set of finished runs of one version. `foreign` is a dict from every
-    other version (code_version, precision) to its number of finished runs.
+    `values` is a dict from the finished runs of one version to values of their last
+    rows. `foreign` is a dict from every other version (code_version, precision) to its
+    number of finished runs.
     """
 
-    runs: set[RunId]
+    values: Mapping[RunId, tuple[Any, ...]]
     foreign: dict[Version, int]
     unreadable: Unreadable
-    simulators: Set[str] = frozenset()
-    """The names of the simulators that computed the rows."""
+    tables: Sequence[pa.Table] = ()
 
-    columns: Set[str] = frozenset()
-    """The distinct sets of the user's own columns in the tables. Each set is JSON
-    text.
-    """
-
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """A dict from the name of each law or simulator of the user's own in the rows to a
-    hash of its source.
-    """
+    @property
+    def runs(self) -> Set[RunId]:
+        return self.values.keys()
 
 
 class Store:
@@ -211,23 +203,17 @@ class Store:
                     " writes a new one"
                 ) from error
 
-    def done(self, code_version: int, precision: str) -> Done:
+    def done(self, code_version: int, precision: str, *columns: str) -> Done:
         """Returns the contents of the folder. `runs` contains the runs of this version
-        that need not be computed again.
+        that need not be computed again, and `values` the values of these columns.
 
         A run is done if its last row is in a readable part or in the table. The status
         of that row does not matter.
         """
-        values, unreadable, tables = self.last_values()
-        runs = set(values.pop((code_version, precision), ()))
-        foreign = {version: len(others) for version, others in values.items()}
-        simulators, columns, sources = set(), set(), {}
-        for table in filter(len, tables):
-            facts = about(table)
-            simulators.add(str(facts.get("simulator", "jaxrecall")))
-            columns.add(json.dumps(facts.get("columns", {}), sort_keys=True))
-            sources |= facts.get("sources") or {}
-        return Done(runs, foreign, unreadable, simulators, columns, sources)
+        by_version, unreadable, tables = self.last_values(*columns)
+        values = by_version.pop((code_version, precision), {})
+        foreign = {version: len(others) for version, others in by_version.items()}
+        return Done(values, foreign, unreadable, tables)
 
     def last_values(self, *columns: str) -> LastRows:
         """Returns the values that these columns have in the last row of every run."""
@@ -262,7 +248,7 @@ class Store:
         rows are written twice, the second file therefore replaces the first.
         """
         rows = [row | self._kept(row["point_id"]) for row in rows]
-        table = with_about(make_table(rows, self.columns), self.about)
+        table = with_facts(make_table(rows, self.columns), self.about)
         table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         digest = hashlib.sha256(names.encode()).hexdigest()
@@ -295,20 +281,13 @@ class Store:
                 # other processes may rewrite some of these files meanwhile
                 random.shuffle(others)
                 for path in others:
-                    self._rewrite(path)
+                    for part in rows_in(path, []):
+                        self.put_table(path, conformed(part, self.of_parts))
         except (StoreError, pa.ArrowException) as error:
             tell(
                 f"{self.parts}: the columns of its files differ ({error}); for one"
                 f" table of them: {called('compact', [str(self.folder)])}"
             )
-
-    def _rewrite(self, path: Path) -> None:
-        """Rewrites a part with the columns of all parts. Does nothing if the part
-        already has these columns.
-        """
-        _, others = unlike(self.of_parts, [path])
-        for table in read_tables(others).tables.values():
-            self.put_table(path, conformed(table, self.of_parts))
 
     def _kept(self, point_id: str) -> Json:
         """Returns a dict of the kept helpers at a point. A helper that the point lacks

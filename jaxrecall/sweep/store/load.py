@@ -29,15 +29,14 @@ from ..files import (
 from ..grid import Grid, GridLike, as_grid
 from ..simulators.custom import Simulator
 from .table import (
-    BLOCK_ROWS,
     ROW,
     RUN,
     VERSION,
-    about,
-    each_once,
     in_table_order,
     is_last,
     joined,
+    read_facts,
+    rows_in,
     taken,
     with_pandas_types,
 )
@@ -81,8 +80,9 @@ def load(
     the first row. The columns are in table order, and unknown columns come last. The
     types of the columns are int64, float64, bool and str. A column of ints or bools
     that contains nulls has pandas' nullable type Int64 or boolean. The function warns
-    of dropped rows, of mixed versions and of files that cannot be read. The function
-    raises StoreError if there is no row, and UsageError if an argument is not a path.
+    of dropped rows of another status or version, of mixed versions and of files that
+    cannot be read. The function raises StoreError if there is no row, and UsageError
+    if an argument is not a path.
 
     `attrs["axes"]` lists the fields that the grid varies. If there are several grids,
     their fields are in the order in which the grids were run. The entry is missing if a
@@ -102,7 +102,8 @@ def load(
     paths = _paths(path)
     files = itertools.chain.from_iterable(map(_files, paths))
     unreadable: Unreadable = []
-    rows = joined(each_once(dict.fromkeys(files), unreadable))
+    tables = (rows_in(file, unreadable) for file in dict.fromkeys(files))
+    rows = joined(itertools.chain.from_iterable(tables))
     if not len(rows):
         raise no_rows(paths, unreadable)
     if unreadable:
@@ -146,16 +147,15 @@ def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]
     """Yields remarks on a table that was made from the rows `kept` and contains the
     rows `order`.
     """
-    dropped = kept.sum() - len(order)
-    if dropped:
-        text = (
-            f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before"
-            " others, then the newest code_version"
-        )
-        others = len(in_table_order(rows, [*ROW, *VERSION], kept)) - len(order)
-        if others:
-            text += f"; {others} were of another code_version or precision"
-        yield text
+    if kept.sum() > len(order):
+        different = in_table_order(rows, [*ROW, *VERSION, "status"], kept)
+        dropped = len(different) - len(order)
+        if dropped:
+            yield (
+                f"dropped {dropped} rows of another status, code_version or precision:"
+                " one is kept per (point_id, seed, step), ok before others, then the"
+                " newest code_version"
+            )
     table = rows.select(VERSION).take(order)
     versions = table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()
     if len(versions) > 1:
@@ -206,7 +206,7 @@ def _frame(
         lazy = pd.option_context("mode.copy_on_write", True)
     with lazy:
         frame = pd.concat(frames, axis=1)
-    facts = about(schema)
+    facts = read_facts(schema)
     if axes is not None:
         facts["axes"] = list(axes)
     for name in STATED:
@@ -230,11 +230,8 @@ def _of_grid(rows: pa.Table, grid: Grid) -> np.ndarray:
 
 def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> np.ndarray:
     """Returns a mask of the rows for which `keep(point_id, seed)` is true."""
-    masks = [np.ones(0, bool)]
-    for batch in rows.select(RUN).to_batches(max_chunksize=BLOCK_ROWS):
-        point_ids, seeds = (column.to_pylist() for column in batch.columns)
-        masks.append(np.fromiter(map(keep, point_ids, seeds), bool))
-    return np.concatenate(masks)
+    point_ids, seeds = (rows[name].to_pylist() for name in RUN)
+    return np.fromiter(map(keep, point_ids, seeds), bool)
 
 
 def _files(path: Path) -> list[Path]:

@@ -10,7 +10,6 @@ record is in the metadata. In any other file, it is a comment near the start, su
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -29,7 +28,7 @@ from ...cli.version import __version__
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
-from ..files import PARTS, TABLE, Json, Unreadable, holds_results, read_json
+from ..files import PARTS, Json, Unreadable, holds_results, read_json
 
 
 def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -93,7 +92,6 @@ keys:
     sources     a dict from the user's own laws or simulator to hashes of their source
     columns     a dict from each column that the user added to the simulator of this
         package, to the path and digest of the function of the column
-    merged      digests of the files whose rows `compact` has merged into this table
 
 In a file, the entry also contains the time at which the file was written, and the
 versions that wrote it.
@@ -102,12 +100,6 @@ versions that wrote it.
 ZSTD_LEVEL = 9
 """The level at which tables are compressed. Higher levels take several times as long
 and save less than 2 %.
-"""
-
-BLOCK_ROWS = 2**17
-"""Tables with fewer rows are joined to one of about this size while files are read.
-Memory allocators return large arrays to the system when a column is freed, and keep
-many small ones.
 """
 
 _SORT = [
@@ -119,8 +111,6 @@ _SORT = [
     "m",
     "embedding",
     "activation",
-    *ROW,
-    *VERSION,
 ]
 
 
@@ -134,7 +124,7 @@ def make_table(
     rows. Raises StoreError if a value does not fit its column.
     """
     rows = [in_order(row, columns) for row in rows]
-    schema = SCHEMA if columns is COLUMNS else arrow_schema(columns)
+    schema = arrow_schema(columns)
     for name in sorted(set().union(*rows) - columns.keys()):
         schema = schema.append(
             pa.field(name, pa.float64(), metadata={"description": "parameter of a law"})
@@ -149,15 +139,12 @@ def make_table(
             raise StoreError(
                 f"rows: {field.name}: {error}; allowed: {kind} or None"
             ) from error
-    return _sorted(pa.table(arrays, schema=schema), ROW)
-
-
-def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
     # in a plain text, Arrow would read signs such as a leading dot as a path
-    return table.sort_by([(pc.field(name), "ascending") for name in names])
+    by = [(pc.field(name), "ascending") for name in ROW]
+    return pa.table(arrays, schema=schema).sort_by(by)
 
 
-def about(table: Any) -> Json:
+def read_facts(table: Any) -> Json:
     """Returns the description of a table or schema, which is the entry `KEY` of its
     metadata. The dict is empty if the entry is missing or damaged.
     """
@@ -179,7 +166,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
     the table.
     """
     match name:
-        case "axes" | "kept" | "xla_flags" | "merged":
+        case "axes" | "kept" | "xla_flags":
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
@@ -199,58 +186,58 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def with_about(table: pa.Table, facts: Json) -> pa.Table:
+def with_facts(table: pa.Table, facts: Json) -> pa.Table:
     """Returns the table with these facts as its description."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
+
+
+JOINT = (
+    "axes",
+    "kept",
+    "xla_flags",
+    "fixed",
+    "simulator",
+    "fields",
+    "accuracy",
+    "sources",
+    "columns",
+    "labels",
+    "rises",
+)
+"""The entries of the description of a joined table, besides `searched`."""
 
 
 def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     """Returns the description of a table that was joined from parts. The argument
     `parts` lists the descriptions of the parts.
 
-    A part has no axes if it has no grid or was written by an older version. If any part
-    has no axes, the joined table has no axes.
+    Lists and dicts are joined in the order in which the files were written. A part has
+    no axes if it has no grid or was written by an older version. If any part has no
+    axes, the joined table has no axes. Fields that differ between grids are axes, too.
     """
-    facts = {}
-    for name in ("simulator", "fields", "accuracy", "columns", "labels", "rises"):
-        if name in parts[0]:
-            facts[name] = parts[0][name]
-    for name in ("kept", "xla_flags"):
-        lists = (part.get(name) or () for part in parts)
-        every = dict.fromkeys(itertools.chain.from_iterable(lists))
-        if every:
-            facts[name] = list(every)
-    sources = {}
-    for part in parts:
-        sources |= part.get("sources") or {}
-    if sources:
-        facts["sources"] = sources
-    for part in parts:
-        if part.get("axes") is None or part.get("fixed") is None:
-            return facts
+    facts: Json = {}
+    for part in sorted(parts, key=lambda part: part.get("created") or ""):
+        for name in JOINT:
+            value = part.get(name)
+            if isinstance(value, list):
+                facts[name] = list(dict.fromkeys([*facts.get(name, ()), *value]))
+            elif isinstance(value, dict):
+                facts[name] = value | facts.get(name, {})
+            elif value is not None:
+                facts.setdefault(name, value)
+    if any(part.get("axes") is None or part.get("fixed") is None for part in parts):
+        return {name: facts[name] for name in facts if name not in ("axes", "fixed")}
     searched = {part.get("searched") or "" for part in parts}
     if len(searched) == 1:
         facts["searched"] = searched.pop()
-    return facts | _joint_axes(parts, table)
-
-
-def _joint_axes(parts: list[Json], table: pa.Table) -> Json:
-    """Returns a dict with `axes`, the axes of the joined table, and `fixed`, the fields
-    that have the same value in all parts.
-
-    The axes of the parts come first, in the order in which the files were written.
-    Fields that differ between grids follow.
-    """
-    axes, fixed = {}, {}
-    for part in sorted(parts, key=lambda part: part.get("created") or ""):
-        axes |= dict.fromkeys(part["axes"])
-        fixed = part["fixed"] | fixed
+    axes, fixed = facts["axes"], facts["fixed"]
     for name in list(fixed):
-        if name in table.column_names and len(table[name].unique()) > 1:
-            axes.setdefault(name)
+        varies = name in table.column_names and len(table[name].unique()) > 1
+        if varies and name not in axes:
+            axes.append(name)
         if name in axes:
             del fixed[name]
-    return {"axes": list(axes), "fixed": fixed}
+    return facts
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
@@ -261,7 +248,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     each column.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    provenance = {"created": created, **about(table)}
+    provenance = {"created": created, **read_facts(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -320,45 +307,6 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
             unreadable.append((path, in_one_line(error)))
 
 
-def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Table]:
-    """Yields the tables in these files. A part whose rows `compact` has merged into one
-    of them is left out, unless that table cannot be read.
-
-    Files that cannot be read are added to `unreadable`, and files that no longer exist
-    are left out.
-    """
-    paths = list(paths)
-    table_of = {}
-    for path in paths:
-        if path.name == TABLE:
-            schema = _schema_of_part(path)
-            merged = about(schema).get("merged") if schema else None
-            table_of |= dict.fromkeys(merged or (), path)
-    read, left_out = set(), {}
-    for path in paths:
-        table = table_of.get(hash_file(path)) if table_of else None
-        if table:
-            left_out[path] = table
-            continue
-        for rows in rows_in(path, unreadable):
-            read.add(path)
-            yield rows
-    for path, table in left_out.items():
-        if table not in read:
-            yield from rows_in(path, unreadable)
-
-
-def hash_file(path: Path) -> str:
-    """Returns a digest of the contents of a file, or an empty text if there is no
-    file.
-    """
-    with suppress(OSError):
-        if path.is_file():  # a pipe would wait forever
-            with open(path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    return ""
-
-
 class _Part(NamedTuple):
     """The requirements that a part must meet. They depend on the simulator of the part.
 
@@ -391,16 +339,14 @@ def read_part(path: Path) -> pa.Table:
         open(path, "rb") as bytes_,  # pyarrow opens only UTF-8 paths
         pq.ParquetFile(bytes_, page_checksum_verification=True) as file,
     ):
-        facts = about(file.schema_arrow)
+        facts = read_facts(file.schema_arrow)
         part = _part(facts)
         present = file.schema_arrow.names
         columns = [*part.needed, *part.measured]
         _refuse("no column {}", [name for name in columns if name not in present])
         table = file.read()
     _check_names(table)
-    schema = _standard(table.schema)
-    columns = [table[field.name].cast(field.type) for field in schema]
-    table = _with_older_values(pa.table(columns, schema), part)
+    table = _with_older_values(table.cast(_standard(table.schema)), part)
     table.validate(full=True)
     _refuse("nulls in {}", [name for name in part.needed if table[name].null_count])
     lacking = []
@@ -408,7 +354,7 @@ def read_part(path: Path) -> pa.Table:
         if "ok" in _statuses_without_number(table, name):
             lacking.append(name)
     _refuse("no number in {} of a row with status ok", lacking)
-    return with_about(table, facts)
+    return with_facts(table, facts)
 
 
 def _refuse(message: str, names: list[str]) -> None:
@@ -479,7 +425,7 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
         if path.suffix == ".parquet" and path.is_file():
             with open(path, "rb") as file:
                 schema = pq.read_schema(file)
-            part = _part(about(schema))
+            part = _part(read_facts(schema))
             if {*part.needed, *part.measured} <= {*schema.names}:
                 return schema
     return None
@@ -489,7 +435,7 @@ def _standard(schema: pa.Schema) -> pa.Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
-    typed = _part(about(schema)).typed
+    typed = _part(read_facts(schema)).typed
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
@@ -497,15 +443,10 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the table after adding the columns of a schema that the table lacks. The
     new columns contain nulls. No column of the table is removed.
     """
-    present = table.schema.remove_metadata()
-    every = pa.unify_schemas([schema, present], promote_options="permissive")
-    columns = []
-    for field in every:
-        if field.name in table.column_names:
-            columns.append(table[field.name].cast(field.type))
-        else:
-            columns.append(pa.nulls(len(table), field.type))
-    return with_about(pa.table(columns, every), about(table))
+    every = pa.concat_tables(
+        [schema.empty_table(), table], promote_options="permissive"
+    )
+    return with_facts(every, read_facts(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
@@ -535,10 +476,8 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     lacks a column, the column is null in the rows of that table. Raises StoreError if
     the tables are incompatible.
     """
-    descriptions: list[Json] = []
-    blocks = list(_in_blocks(tables, descriptions))
-    pa.default_memory_pool().release_unused()
-    facts = descriptions or [{}]
+    parts = list(filter(len, tables))
+    facts = [read_facts(part) for part in parts] or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -547,34 +486,12 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         )
     first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        table = pa.concat_tables([*first, *blocks], promote_options="permissive")
+        table = pa.concat_tables([*first, *parts], promote_options="permissive")
     except pa.ArrowException as error:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
         ) from error
-    return with_about(table, _joint_facts(facts, table))
-
-
-def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Table]:
-    """Yields the rows of all tables in blocks. Small tables that follow each other and
-    have the same columns are copied into one block. The description of each table is
-    added to `facts`.
-    """
-    small, n_rows = [], 0
-    for table in filter(len, tables):
-        facts.append(about(table))
-        if small and not small[0].schema.equals(table.schema):
-            yield from small
-            small, n_rows = [], 0
-        small.append(table)
-        n_rows += len(table)
-        if n_rows >= BLOCK_ROWS:
-            block = small[0]
-            if len(small) > 1:
-                block = pa.concat_tables(small).combine_chunks()
-            small, n_rows = [], 0
-            yield block
-    yield from small
+    return with_facts(table, _joint_facts(facts, table))
 
 
 def is_last(table: pa.Table) -> pa.ChunkedArray:
@@ -591,42 +508,22 @@ def in_table_order(
     preferred, then a row of the newest code_version, then the first row. `kept` is a
     mask of the rows that are considered; by default, all rows are.
     """
-    fields = about(rows).get("fields")
-    names = [*fields, *ROW, *VERSION] if isinstance(fields, list) else _SORT
-    ranks = _ranks(rows, names)
-    by = [(pc.field(name), "ascending") for name in ranks.column_names]
-    options = pc.SortOptions(by)
-    order = pc.call_function("sort_indices", [ranks], options).to_numpy()
-    status = rows["status"]
-    is_bad = pc.call_function("not_equal", [status, pa.scalar("ok")]).to_numpy()
-    newest = -rows["code_version"].to_numpy()
-    parts = [ranks[name].to_numpy() for name in keys]
-    grouped = np.lexsort((newest, is_bad, *parts))  # stable; the last key counts first
+    fields = read_facts(rows).get("fields")
+    points = fields if isinstance(fields, list) else _SORT
+    by = dict.fromkeys([*points, *ROW, *keys], "ascending")
+    columns = {name: rows[name] for name in by}
+    # no column of a row has a space in its name
+    columns["is bad"] = pc.call_function("not_equal", [rows["status"], pa.scalar("ok")])
+    columns["version of code"] = rows["code_version"]
+    by |= {"is bad": "ascending", "version of code": "descending"}
+    options = pc.SortOptions([(pc.field(name), order) for name, order in by.items()])
+    order = pc.call_function("sort_indices", [pa.table(columns)], options)
     if kept is not None:
-        grouped = grouped[kept[grouped]]
-    is_first = np.zeros(len(rows), bool)
-    is_first[grouped[:1]] = True
-    for part in parts:
-        part = part[grouped]
-        is_first[grouped[1:][part[1:] != part[:-1]]] = True
-    return pa.array(order[is_first[order]])
-
-
-def _ranks(rows: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Returns these columns, with texts replaced by their ranks in alphabetical order.
-
-    Ranks take less memory than texts, and are compared faster.
-    """
-    columns = {}
-    for name in names:
-        column = rows[name]
-        if column.type == pa.string():
-            encoded = column.dictionary_encode().combine_chunks()
-            options = pc.RankOptions(tiebreaker="dense")
-            ranks = pc.call_function("rank", [encoded.dictionary], options)
-            column = ranks.take(encoded.indices)
-        columns[name] = column
-    return pa.table(columns)
+        order = order.filter(pa.array(kept).take(order))
+    places = pa.array(np.arange(len(order)))
+    table = rows.select(keys).take(order).append_column("place", places)
+    first = table.group_by(keys).aggregate([("place", "min")])["place_min"]
+    return order.take(np.sort(first.to_numpy()))
 
 
 def taken(
@@ -805,7 +702,7 @@ def _rows_of(path: Path) -> dict[str, Any]:
             return {}
         with open(path, "rb") as file:
             if path.suffix == ".parquet":
-                return about(pq.read_schema(file))
+                return read_facts(pq.read_schema(file))
             start = file.read(1000)
         return json.loads(COMMENT.findall(start)[0])
     return {}
