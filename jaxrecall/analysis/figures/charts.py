@@ -17,7 +17,7 @@ from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
-from ..fit.columns import Table, groups, is_numeric, without
+from ..fit.columns import Table, common, groups, is_numeric, without
 from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
@@ -59,7 +59,7 @@ def accuracy(
     means = averaged(with_columns(runs.rows, x), [x, *by], MEASURE, runs.band)
     layers: list[Layer] = [Polyline(means, MEASURE)]
     if theory:
-        layers += theory.accuracy(x, by)
+        layers += theory.lines(x, by)
     if marks is not None:
         layers += crossings(marks, x)
     labels = {MEASURE: runs.label}
@@ -103,7 +103,7 @@ def critical(
             law = law.drop(columns="n_seeds")
             layers.append(Polyline(law, "law", "law, fitted", FITTED))
     if theory:
-        layers += theory.critical(theta, x, [*lines, *panels])
+        layers += theory.lines(x, [*lines, *panels], runs.along, theta)
     named = f"{runs.along}* at {runs.measure} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
@@ -137,11 +137,9 @@ def phase(
     across = [name for name in (x, y) if runs.along not in columns_in(name)]
     panels = tell_apart(levels, across, without(runs.axes, used))
 
-    def order(axis: str) -> tuple[bool, bool, int]:
-        return axis in used, axis == runs.along, levels[axis].nunique()
-
     # each pixel must be one cell
-    panels += tell_apart(levels, [x, y, *panels], sorted(runs.every, key=order))
+    others = [*without(runs.every, used), *common(runs.every, used)]
+    panels += tell_apart(levels, [x, y, *panels], others)
     named = runs.label
     if not runs.summary.is_share:
         named = f"{runs.summary} {named}"

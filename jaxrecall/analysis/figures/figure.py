@@ -37,7 +37,6 @@ from .layers import (
     Y,
     entry,
     floats,
-    ordered,
     scale_of,
     values_of,
     where,
@@ -261,18 +260,18 @@ class Chart:
 
     def _draw_panels(self, grid: Any) -> None:
         """Draws all panels; those that nothing was run for are left empty."""
-        panels = [*grid.flat]
-        drawn = list(zip(panels, self.parts, strict=False))
-        for ax, values in drawn:
-            self._draw_panel(ax, values)
-        for ax in panels[len(drawn) :]:
+        axes = [*grid.flat]
+        for ax in axes[len(self.parts) :]:
             ax.set_visible(False)
-        for ax, values in drawn:  # ticks need the limits of all panels
-            x = self._axis(self.x, values)
-            _set_ticks(ax, "x", x, self.x != "N")
-            if self.y:
-                _set_ticks(ax, "y", self._axis(self.y, values), self.y != "N")
-            elif ax.get_yscale() == "log":
+        panels = []
+        for ax, values in zip(axes, self.parts, strict=False):
+            panels.append(self._draw_panel(ax, values))
+        for panel, values in zip(panels, self.parts, strict=True):
+            ax = panel.ax
+            _set_ticks(ax, "x", panel.x)  # ticks need the limits of all panels
+            if panel.y:
+                _set_ticks(ax, "y", panel.y)
+            elif panel.is_log:
                 _set_log_ticks(ax.yaxis)
             if grid.size == 1:
                 ax.set(xlabel=self.named(self.x), ylabel=self.named_y(values))
@@ -280,16 +279,13 @@ class Chart:
                 self._title(ax, values)
             ax.set_visible(len(where(self.table, values)) > 0)
         if self.share_x:
-            for upper, lower in zip(panels, panels[grid.shape[1] :], strict=False):
+            for upper, lower in zip(axes, axes[grid.shape[1] :], strict=False):
                 upper.tick_params(labelbottom=not lower.get_visible())
 
-    def _axis(self, name: str, values: Selection) -> Axis:
+    def _draw_panel(self, ax: Axes, values: Selection) -> Panel:
+        """Draws the layers of a panel, and returns the panel."""
         rows = self.table if self.share_x else where(self.table, values)
-        return Axis(name, tuple(ordered(rows[name])))
-
-    def _draw_panel(self, ax: Axes, values: Selection) -> None:
-        x = self._axis(self.x, values)
-        y = self._axis(self.y, values) if self.y else None
+        x, y = Axis.of(rows, self.x), Axis.of(rows, self.y) if self.y else None
         x.scale(ax, "x")
         scale = self._scale(values)
         if y:
@@ -304,13 +300,15 @@ class Chart:
             ax.set_xlim(-0.5, len(x.values) - 0.5)
         if scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
+        return panel
 
     def _scale(self, values: Selection) -> str:
         """Returns the scale along y of the panel that these values select."""
         if self.scale or self.y:
             return self.scale
-        columns = {COLUMN: values[COLUMN]} if COLUMN in values else {}
-        rows = where(self.table, columns)
+        rows = self.table
+        if COLUMN in values:
+            rows = where(rows, {COLUMN: values[COLUMN]})
         heights = rows[self.layers[0].y]
         if "lo" in rows and (heights.dropna() > 0).all():
             return "log"
@@ -319,25 +317,24 @@ class Chart:
     def _draw_layer(self, panel: Panel, layer: Layer, values: Selection) -> None:
         """Draws each line of a layer. Lines that share places are side by side."""
         ax, rows = panel.ax, where(layer.table, values)
-        along_y = rows[layer.y] if panel.y is None else rows[panel.y.name]
-        up = panel.y.place(along_y) if panel.y else floats(along_y)
+        up = panel.y.place(rows[panel.y.name]) if panel.y else floats(rows[layer.y])
         rows = rows.assign(**{X: panel.x.place(rows[self.x]), Y: up})
         rows = rows.sort_values(X, kind="stable")
         lines = self.groups
         if not {*self.lines} & {*rows} and (self.lines or layer is not self.layers[0]):
             lines = [({}, {"color": ink()})]
         is_aside = layer.is_aside(panel) and rows[X].nunique() <= len(rows) / 2
-        limits = tuple(ax.dataLim.intervaly)
+        limits = ax.dataLim.frozen().intervaly
         for i, (selected, style) in enumerate(lines):
-            if is_aside or isinstance(layer, Points):
+            if is_aside:
                 aside = (i - (len(lines) - 1) / 2) * min(2.5, 4 / len(lines))
-                style = style | {"transform": _moved(ax, aside if is_aside else 0)}
+                style = style | {"transform": _moved(ax, aside)}
             part = where(rows, selected)
             if panel.is_log:
                 part = _mark_below(ax, part, style | layer.style)
             layer.draw(panel, part, style)
-            ax.update_datalim(part[[X, Y]])  # without the shift to a side
-        ax.dataLim.intervaly = limits
+        # without the shift to a side, and what may lie beyond the limits of y
+        ax.dataLim.intervaly = limits  # pyright: ignore[reportAttributeAccessIssue]
         for name in layer.heights(panel):
             ends = floats(rows[[X, name]])
             if panel.is_log:
@@ -405,12 +402,13 @@ def _mark_below(ax: Axes, rows: Table, style: Style) -> Table:
     return rows.assign(**{Y: rows[Y].mask(lost)})
 
 
-def _set_ticks(ax: Axes, which: Any, axis: Axis, at_values: bool) -> None:
+def _set_ticks(ax: Axes, which: Any, axis: Axis) -> None:
     """Sets the ticks of an axis at its values, as far as they have room, or else at
     round numbers. The limits must be set before.
     """
     ruler: Any = getattr(ax, f"{which}axis")
-    if axis.kind != "names" and not (at_values and len(axis.values) <= MOST_TICKS):
+    is_few = len(axis.values) <= MOST_TICKS and axis.name != "N"
+    if axis.kind != "names" and not is_few:
         if axis.kind == "log":
             _set_log_ticks(ruler)
         elif axis.kind == "symlog":

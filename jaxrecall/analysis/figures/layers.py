@@ -62,6 +62,11 @@ class Axis:
     name: str
     values: tuple[Any, ...]
 
+    @classmethod
+    def of(cls, rows: Table, name: str) -> Axis:
+        """Returns the axis of a column."""
+        return cls(name, tuple(ordered(rows[name])))
+
     @cached_property
     def kind(self) -> str:
         """The scale that suits the values: "log", "symlog", "linear" or "names"."""

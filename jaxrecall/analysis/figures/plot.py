@@ -50,7 +50,6 @@ from .table_of_runs import (
     columns_in,
     refuse_several,
     rows_of,
-    settings_apart,
     with_columns,
     with_tried,
 )
@@ -76,7 +75,6 @@ VALUE = "_value"
 
 MAP_PLACES = "rows, columns or panels"
 SCALES = ("fraction", "log", "linear")
-COLUMN_NAMES = "the name of a column, or a list of such names"
 
 
 def figure(
@@ -233,16 +231,12 @@ def _means(
         rows[name] = df.loc[rows.index, name]  # the texts of laws have parameters
     rows = with_columns(rows, *placed, *measured)
     _expect_numbers(rows, measured)
-    lines = []
-    if not has_lines:
-        for name in settings_apart(rows, roles, placed, measured):
-            # the text of a law with a place contains its parameters
-            if name.partition(".")[0] not in placed:
-                lines.append(name)
-    placed += lines
     free = PLACES if len(axes) == 1 else MAP_PLACES
-    check_one_run_per_seed(df, rows, roles, placed, measured, free)
-    return [averaged(rows, placed, name, band) for name in measured], lines
+    lines = check_one_run_per_seed(
+        df, rows, roles, placed, measured, free, makes_lines=not has_lines
+    )
+    by = [*placed, *lines]
+    return [averaged(rows, by, name, band) for name in measured], lines
 
 
 def _marks(
@@ -312,15 +306,13 @@ def _with_columns(places: dict[str, list[str]]) -> dict[str, list[str]]:
 def _labels(df: Table, given: Any) -> dict[str, str]:
     """Returns the checked labels, after one for critical values of one theta."""
     allowed = "a dict from the name of a column to its label"
-    expect("labels", given, (Mapping, NoneType), allowed)
+    given = expect("labels", given, (Mapping, NoneType), allowed) or {}
     labels: dict[str, str] = {}
     if {"theta", "critical"} <= {*df} and df["theta"].nunique() == 1:
         along = df["axis"].iloc[0] if "axis" in df else "N"
         named = f"{along}* at {df['theta'].iloc[0]:g}"
         labels = dict.fromkeys(("N_star", "critical"), named)
-    for word in chain.from_iterable((given or {}).items()):
-        expect("labels", word, str, allowed)
-    return {**labels, **(given or {})}
+    return labels | {**given}
 
 
 def _places(panels: object, rows: object, columns: object) -> dict[str, list[str]]:
@@ -340,30 +332,21 @@ def _layers(over: object, axes: Sequence[str]) -> list[Layer]:
     """Returns the layers with the columns that the axes need."""
     allowed = "a list of layers, such as Polyline and Points"
     layers = []
-    for layer in as_list("over", over, allowed, most=MAX_LINES) if over else []:
-        expect("over", layer, Layer, allowed)
+    for layer in _list_of(Layer, "over", over or (), allowed):
         layers.append(replace(layer, table=with_columns(layer.table, *axes)))
     return layers
 
 
 def _drawn(chart: Chart, style: Any, on: FigureBase | None) -> Figure:
     """Returns the drawn figure, which belongs to pyplot unless it is the user's."""
-    from matplotlib import rcParams
     from matplotlib.figure import FigureBase
 
     from .styled import StyledFigure
 
     plt = _pyplot()
     expect("on", on, (FigureBase, NoneType), "a figure of matplotlib, or None")
-    outside = dict(rcParams)
     with look(style):
-        settings = {
-            name: value
-            for name, value in rcParams.items()
-            if value != outside[name] and not name.startswith("backend")
-        }
-        make = partial(plt.figure, FigureClass=StyledFigure, settings=settings)
-        drawn = chart.figure(on=on, make=make)
+        drawn = chart.figure(on=on, make=partial(plt.figure, FigureClass=StyledFigure))
     if chart.remark:
         warnings.warn(f"{chart.remark}; choose fewer", stacklevel=3)
     return drawn
@@ -635,10 +618,13 @@ def _names(axes: object, argument: str = "lines") -> list[str]:
     """Returns the list of column names in an argument: one name, several, or None."""
     if axes is None or isinstance(axes, str):
         return [axes] if axes else []
-    names = as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
-    for name in names:
-        expect(argument, name, str, COLUMN_NAMES)
-    return names
+    return _list_of(str, argument, axes, "the name of a column, or a list of names")
+
+
+def _list_of(kind: type, argument: str, values: object, allowed: str) -> list[Any]:
+    """Returns the values of an argument as a list; raises UsageError."""
+    values = as_list(argument, values, allowed, most=MAX_LINES)
+    return [expect(argument, value, kind, allowed) for value in values]
 
 
 def _at_steps(df: Table, *axes: str | None) -> Table:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 
 from ...errors import UsageError, suggest
@@ -212,12 +213,13 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     If the table has no column `along`, its metadata determine the axes.
     """
     if along not in df and roles.axes:
-        axes = common(without(roles.axes, [along]), df)
-        return tuple(name for name in axes if n_values(df, name) > 1)
-    families, _ = cells.families(df, roles, along)
-    table = [cell.at for family in families for cell in family.cells]
-    axes = [*common(ORDER, table[0]), *without(table[0], ORDER)]
-    return tuple(axis for axis in axes if len({str(at[axis]) for at in table}) > 1)
+        table = df[common(without(roles.axes, [along]), df)]
+    else:
+        families, _ = cells.families(df, roles, along)
+        settings = [cell.at for family in families for cell in family.cells]
+        table = pd.DataFrame(settings, dtype=object)
+    axes = [*common(ORDER, table), *without(table, ORDER)]
+    return tuple(name for name in axes if n_values(table, name) > 1)
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
@@ -390,8 +392,13 @@ def check_one_run_per_seed(
     placed: Sequence[str],
     drawn: Sequence[str],
     places: str = PLACES,
-) -> None:
+    makes_lines: bool = False,
+) -> list[str]:
     """Raises UsageError if rows with one place in a figure differ in more than a seed.
+
+    Returns the settings that tell such rows apart if `makes_lines`, and otherwise
+    raises UsageError for them, too. Settings that follow from the columns with a place
+    are left out.
 
     Args:
         df: the table of runs as the user has it.
@@ -400,31 +407,22 @@ def check_one_run_per_seed(
         placed: the columns that have a place in the figure, or arithmetic on columns.
         drawn: the columns whose values are averaged. Rows without them are ignored.
         places: the arguments that may give a place to a column.
-    """
-    if several := settings_apart(rows, roles, placed, drawn):
-        refuse_several(df, rows, several, places)
-    if drawn:
-        rows = rows.dropna(subset=[*drawn], how="all")
-    rows, _ = without_switches(with_columns(rows, *placed), roles)
-    point = [*dict.fromkeys(placed), *seed_columns(rows)]
-    results = (roles.measure, *drawn, MEASURE)
-    names = without(rows, (*roles.known, *point, *results)) + common(PROVENANCE, rows)
-    check_one_row(df, rows, point, names, places, (*results, *COUNTS))
-
-
-def settings_apart(
-    rows: Table, roles: Roles, placed: Sequence[str], drawn: Sequence[str]
-) -> list[str]:
-    """Returns the settings that tell apart rows with one place in a figure.
-
-    Settings that follow from the columns with a place are left out.
+        makes_lines: whether settings without a place get one.
     """
     if drawn:
         rows = rows.dropna(subset=[*drawn], how="all")
     rows = with_columns(rows, *placed)
+    results = (roles.measure, *drawn, MEASURE)
     several = _lying_apart(rows, roles, placed)
-    names = without(settings_of(rows, roles), (*drawn, MEASURE, roles.measure))
-    return several + tell_apart(rows, [*placed, *several], names)
+    settings = without(settings_of(rows, roles), results)
+    several += tell_apart(rows, [*placed, *several], settings)
+    if several and not makes_lines:
+        refuse_several(df, rows, several, places)
+    rows, _ = without_switches(rows, roles)
+    point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
+    names = without(rows, (*roles.known, *point, *results)) + common(PROVENANCE, rows)
+    check_one_row(df, rows, point, names, places, (*results, *COUNTS))
+    return several
 
 
 def check_one_row(
@@ -479,10 +477,10 @@ def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
     function of the levels is left out.
     """
     along = roles.along or "N"
-    across = [name for name in placed if along not in columns_in(name)]
-    if along not in rows or len(across) == len(placed):
-        return []
     used = frozenset().union(*map(columns_in, placed))
+    if along not in rows or along not in used:
+        return []
+    across = [name for name in placed if along not in columns_in(name)]
     axes = without(common(roles.axes or (), rows), used)
     n_at_level = groups(rows, [along])[axes].nunique(dropna=False).max()
     return [name for name in tell_apart(rows, across, axes) if n_at_level[name] > 1]

@@ -69,16 +69,6 @@ class Theory:
         for message in self.messages.values():
             warnings.warn(message, TheoryWarning, stacklevel=3)
 
-    def accuracy(self, x: str, by: Sequence[str]) -> list[Layer]:
-        """Returns the layer of predicted accuracy along x, with a line for each
-        combination of values of the axes `by`.
-        """
-        return self._lines("", 0.5, x, by)
-
-    def critical(self, theta: float, x: str, by: Sequence[str]) -> list[Layer]:
-        """Returns the layer of predicted critical values along x."""
-        return self._lines(self.runs.along, theta, x, by)
-
     def contour(
         self, x: str, y: str, panels: Sequence[str], theta: float
     ) -> list[Layer]:
@@ -88,7 +78,7 @@ class Theory:
         if not self.runs.has_theory:
             return []
         cells = self._cells("")
-        accuracy = np.array(self._predict(cells, "", theta))
+        accuracy = np.array(self._predict(cells))
         # between places, the logit is closer to linear than the accuracy
         off = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
         table = with_columns(cells.assign(off=off), x, y)
@@ -122,12 +112,8 @@ class Theory:
         """
         if not self.runs.has_theory:
             return ""
-        cells, reasons = self._cells(self.runs.along).to_dict("records"), []
-        for cell in cells:
-            try:
-                self._predict_one({**cell, "N": 1024.0}, "", 0.5)
-            except TheoryError as refused:
-                reasons.append(refused)
+        cells, reasons = self._cells(self.runs.along), []
+        self._predict(cells.assign(N=1024.0), reasons=reasons)
         if not reasons:
             return ""
         uncovered = f"{len(reasons)} of {len(cells)} cells"
@@ -159,11 +145,12 @@ class Theory:
             cells["attention_mass"] = groups(means, by)["attention_mass"].min()
         return cells.reset_index(drop=not by)
 
-    def _lines(
-        self, critical: str, theta: float, x: str, by: Sequence[str]
+    def lines(
+        self, x: str, by: Sequence[str], critical: str = "", theta: float = 0.5
     ) -> list[Layer]:
-        """Returns a layer with a line of theory for each combination of values of the
-        axes `by`, or with ticks if no line can join them.
+        """Returns a layer with a line of theory along x for each combination of values
+        of the axes `by`, or with ticks if no line can join them. Theory is that of the
+        critical values along the axis `critical`, or else of accuracy.
         """
         if not self.runs.has_theory or critical not in ("", *RANGES):
             return []
@@ -172,7 +159,8 @@ class Theory:
         lines = [where(cells, values) for values in values_of(cells, by)]
         is_line = x in self.runs.rows and is_setting(x) and _is_smooth(cells[x])
         for rows in lines:
-            is_line &= len(rows) > 1 and (rows[others].nunique() < 2).all()
+            follows = (rows[others].nunique() > 1).any()
+            is_line = is_line and len(rows) > 1 and not follows
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
@@ -182,24 +170,28 @@ class Theory:
         shown = table[[x, *by, "theory"]]
         return [Polyline(shown, "theory", self.legend, THEORY if is_line else TICKS)]
 
-    def _predict(self, cells: Table, critical: str, theta: float) -> list[float]:
+    def _predict(
+        self,
+        cells: Table,
+        critical: str = "",
+        theta: float = 0.5,
+        reasons: list[TheoryError] | None = None,
+    ) -> list[float]:
         """Returns the accuracy of each cell at its N, or its critical value at theta;
-        nan where theory covers none.
+        nan where theory covers none, for which `reasons` gets the errors.
         """
         values = [math.nan]
         for at in cells.to_dict("records"):
             try:
                 values.append(self._predict_one(at, critical, theta, values[-1]))
-            except TheoryError:
+            except TheoryError as error:
                 values.append(math.nan)
+                if reasons is not None:
+                    reasons.append(error)
         return values[1:]
 
     def _predict_one(
-        self,
-        at: Mapping[str, Any],
-        critical: str,
-        theta: float,
-        guess: float = math.nan,
+        self, at: Mapping[str, Any], critical: str, theta: float, guess: float
     ) -> float:
         """Returns one value, or nan where attention was not locked as theory assumes.
 
