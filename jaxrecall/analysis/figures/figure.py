@@ -79,6 +79,9 @@ MAX_NAME = 24
 HIGHEST = 9.0
 """The largest height of a figure for which no size was asked, in inches."""
 
+ROOM = 1.15
+"""The length of a panel after the layout relative to that before."""
+
 HANDLE = 8
 """The width of the mark and of the gaps of an entry of a legend, in letters."""
 
@@ -347,14 +350,14 @@ class Chart:
         box = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
         if not self.rows or at.is_first_row():
             shown = self._settings(values, [*self.panels, *self.columns])
-            ax.set_title(_wrapped(shown, box.width, "axes.titlesize"), pad=3)
+            ax.set_title(_wrapped(shown, ROOM * box.width, "axes.titlesize"), pad=3)
         lines = []
         if at.is_first_col():
             lines.append(self._settings(values, self.rows))
         if COLUMN in values and (at.is_first_col() or self._share_y != "row"):
             lines.append(self.named_y(values))
         beside = "\n".join(filter(None, lines))
-        ax.set_ylabel(_wrapped(beside, box.height, "axes.labelsize"))
+        ax.set_ylabel(_wrapped(beside, ROOM * box.height, "axes.labelsize"))
 
     def _settings(self, values: Selection, names: Sequence[str]) -> str:
         """Formats settings without those that all panels share."""

@@ -446,18 +446,11 @@ def critical_n(
     FitError if the table cannot be fitted.
     """
     runs = _runs(df, ax, theta, None, False, x, lines, **options)
-    along = runs.along
-    if x and along in columns_in(x):
-        raise UsageError(
-            f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
-            " arithmetic on them"
-        )
     x, by, _ = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
     if x is None:
-        other = "V" if along == "d" else "d"
         raise UsageError(
-            f"x: no axis but {along} varies; give a table with two values of an axis"
-            f" such as {other}"
+            f"x: no axis but {runs.along} varies; give a table with two values of"
+            " another axis"
         )
     runs.check_cells([x, *by])
     predicted = Theory(runs) if theory else None

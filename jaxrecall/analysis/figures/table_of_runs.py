@@ -307,7 +307,7 @@ def arranged(
         with_columns(about, x)
     given = [axis for axes in chosen.values() for axis in axes]
     for place, axes in chosen.items():
-        if wrong := without(axes, (*every, "N") if place == "x" else every):
+        if wrong := without(axes, every):
             raise UsageError(
                 f"{place}: got {wrong[0]!r}; allowed: an axis that varies, of"
                 f" {', '.join(every) or 'none'}"

@@ -159,15 +159,15 @@ class Theory:
         lines = [where(cells, values) for values in values_of(cells, by)]
         is_line = x in self.runs.rows and is_setting(x) and _is_smooth(cells[x])
         for rows in lines:
-            follows = (rows[others].nunique() > 1).any()
+            follows = bool((rows[others].nunique() > 1).any())
             is_line = is_line and len(rows) > 1 and not follows
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
-        table["theory"] = self._predict(table, critical, theta)
-        if table["theory"].isna().all():
+        predicted = self._predict(table, critical, theta)
+        if np.isnan(predicted).all():
             return []
-        shown = table[[x, *by, "theory"]]
+        shown = table[[x, *by]].assign(theory=predicted)
         return [Polyline(shown, "theory", self.legend, THEORY if is_line else TICKS)]
 
     def _predict(
@@ -238,7 +238,7 @@ def _is_smooth(column: Table) -> bool:
     """Whether theory is a smooth function of a setting."""
     if not is_numeric(column) or column.name in NOT_SMOOTH:
         return False
-    return bool((column > 0).all())
+    return bool(column.min() > 0)
 
 
 def _with_places_between(rows: Table, name: str) -> Table:
