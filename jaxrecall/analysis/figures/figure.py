@@ -18,7 +18,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -123,10 +123,6 @@ class Chart:
     scale: str = ""
     size: Size | None = None
     share_x: bool = True
-
-    def plus(self, layers: Sequence[Layer]) -> Chart:
-        """Returns the chart with more layers on top of its own."""
-        return replace(self, layers=[*self.layers, *layers])
 
     @property
     def table(self) -> Table:

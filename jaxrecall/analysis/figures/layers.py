@@ -306,16 +306,14 @@ class Pixels(Layer):
         from matplotlib.colors import ListedColormap, Normalize
 
         if self.names:
-            listed = ListedColormap([style["color"] for style in self._named()])
-            return ScalarMappable(Normalize(-0.5, len(self.names) - 0.5), listed)
+            styles = line_styles([{self.y: name} for name in self.names])
+            listed = ListedColormap([style["color"] for style in styles])
+            return ScalarMappable(Normalize(-0.5, len(styles) - 0.5), listed)
         if scale_of(self.table[self.y]) == "fraction":
             return ScalarMappable(Normalize(0.0, 1.0))
         values = floats(self.table[self.y])
         known = values[np.isfinite(values)]
         return ScalarMappable(Normalize(known.min(), known.max()))
-
-    def _named(self) -> list[Style]:
-        return line_styles([{self.y: name} for name in self.names])
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
         hatched = {"facecolor": paper(), "edgecolor": "0.8", "hatch": "////"}
@@ -337,9 +335,9 @@ class Pixels(Layer):
         from matplotlib.patches import Patch
 
         there = {*self.table[self.y]}
-        for name, style in zip(self.names, self._named(), strict=True):
+        for i, name in enumerate(self.names):
             if name in there:
-                yield Patch(facecolor=style["color"], label=name)
+                yield Patch(facecolor=self.colours.to_rgba(i), label=name)
 
 
 @dataclass(frozen=True)

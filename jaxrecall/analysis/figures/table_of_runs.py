@@ -32,6 +32,7 @@ from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
 from ..fit.table_axes import as_given, rounded, settings_of, without_switches
 from ..fit.tables import with_state
+from .figure import MAX_LINES
 from .layers import scale_of, values_of
 from .style import label
 
@@ -302,16 +303,14 @@ def arranged(
     such as m * d, one of its axes gets no other place: the one with the most values.
     Raises UsageError for an axis that has no place, or two.
     """
-    chosen = {"x": [x] if x in about else [], "lines": lines or (), "panels": panels}
     if x:
         with_columns(about, x)
-    given = [axis for axes in chosen.values() for axis in axes]
-    for place, axes in chosen.items():
-        if wrong := without(axes, every):
-            raise UsageError(
-                f"{place}: got {wrong[0]!r}; allowed: an axis that varies, of"
-                f" {', '.join(every) or 'none'}"
-            )
+    given = [*common([x], about), *(lines or ()), *panels]
+    if wrong := without(given, every):
+        raise UsageError(
+            f"x, lines, panels: got {wrong[0]!r}; allowed: an axis that varies, of"
+            f" {', '.join(every) or 'none'}"
+        )
     check_one_place(given, "x, lines, panels")
     rest = without(every, given)
     if not x and rest:
@@ -340,7 +339,7 @@ def in_one_panel(
     """
     n_lines = len(values_of(table, [*lines, *panels]))
     n_panels = len(values_of(table, panels))
-    if lines and n_panels > 2 and n_lines < min(1.5 * n_panels, 21):
+    if lines and n_panels > 2 and n_lines < min(1.5 * n_panels, MAX_LINES + 1):
         return [*lines, *(axis for axis in panels if n_values(table, axis) > 1)], []
     return [*lines], [*panels]
 
