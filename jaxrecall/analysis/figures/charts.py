@@ -28,7 +28,6 @@ from .table_of_runs import (
     MEASURE,
     Runs,
     averaged,
-    check_one_run_per_seed,
     columns_in,
     in_one_panel,
     predict_by_law,
@@ -227,8 +226,8 @@ def draw_sweep(
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
     rows = rows_of(drawn, roles, chosen)
-    check_one_run_per_seed(drawn, rows, roles, [x, *lines, *panels], [y], "")
     runs = Runs(drawn, rows, roles, x, tuple(without(axes, [x])), chosen)
+    runs.check([x, *lines, *panels], "")
     marks = pd.DataFrame(thresholds) if thresholds else None
     chart = accuracy(runs, x, lines, panels, marks)
     shared = constants(frame, roles)

@@ -177,9 +177,8 @@ class Chart:
         """
         from matplotlib.figure import Figure
 
-        drawn: Any = on
-        if drawn is None:
-            drawn = (make or Figure)(figsize=self._inches(title), layout="constrained")
+        options = {"figsize": self._inches(title), "layout": "constrained"}
+        drawn: Any = on or (make or Figure)(**options)
         shared = {"sharex": self.share_x, "sharey": self._share_y}
         grid = drawn.subplots(*self.shape, squeeze=False, **shared)
         self._draw_panels(grid)
@@ -253,9 +252,7 @@ class Chart:
     @property
     def _share_y(self) -> Any:
         """Which panels share their range along y: those of one measured column."""
-        if COLUMN in self.rows:
-            return "row"
-        return "col" if COLUMN in self.columns else COLUMN not in self.panels
+        return "row" if COLUMN in self.rows else COLUMN not in self.panels
 
     def _draw_panels(self, grid: Any) -> None:
         """Draws all panels; those that nothing was run for are left empty."""
@@ -350,7 +347,7 @@ class Chart:
         lines = []
         if at.is_first_col():
             lines.append(self._settings(values, self.rows))
-        if COLUMN in values and (at.is_first_col() or self._share_y != "row"):
+        if COLUMN in self.panels or (at.is_first_col() and COLUMN in values):
             lines.append(self.named_y(values))
         beside = "\n".join(filter(None, lines))
         ax.set_ylabel(_wrapped(beside, ROOM * box.height, "axes.labelsize"))

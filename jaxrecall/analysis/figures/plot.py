@@ -46,7 +46,6 @@ from .table_of_runs import (
     check_maps,
     check_one_place,
     check_one_row,
-    check_one_run_per_seed,
     columns_in,
     refuse_several,
     rows_of,
@@ -232,9 +231,8 @@ def _means(
     rows = with_columns(rows, *placed, *measured)
     _expect_numbers(rows, measured)
     free = PLACES if len(axes) == 1 else MAP_PLACES
-    lines = check_one_run_per_seed(
-        df, rows, roles, placed, measured, free, makes_lines=not has_lines
-    )
+    runs = Runs(df, rows, roles)
+    lines = runs.check(placed, free, measured, makes_lines=not has_lines)
     by = [*placed, *lines]
     return [averaged(rows, by, name, band) for name in measured], lines
 
@@ -292,15 +290,12 @@ def _with_columns(places: dict[str, list[str]]) -> dict[str, list[str]]:
     """Returns places in which each drawn column has panels of its own.
 
     Without other panels, those of the columns follow each other. Otherwise they are
-    rows, or columns if there are rows already, and panels that follow each other become
-    columns.
+    rows, and panels that follow each other become columns.
     """
     if not any(places.values()):
-        return places | {"panels": [COLUMN]}
+        return {"panels": [COLUMN]}
     across = [*places["columns"], *places["panels"]]
-    places = places | {"columns": across, "panels": []}
-    free = "columns" if places["rows"] else "rows"
-    return places | {free: [*places[free], COLUMN]}
+    return {"rows": [*places["rows"], COLUMN], "columns": across}
 
 
 def _labels(df: Table, given: Any) -> dict[str, str]:

@@ -71,8 +71,8 @@ class Runs:
     given: Table
     rows: Table
     roles: Roles
-    along: str
-    axes: tuple[str, ...]
+    along: str = ""
+    axes: tuple[str, ...] = ()
     summary: Summary = MEAN
 
     @classmethod
@@ -95,12 +95,42 @@ class Runs:
         runs.check([*axes, *common([along], rows)], "")
         return runs
 
-    def check(self, placed: Sequence[str], places: str = PLACES) -> None:
-        """Raises UsageError if runs with equal values of the columns `placed` differ in
-        more than the seed. `places` are the arguments that give a place to a column.
+    def check(
+        self,
+        placed: Sequence[str],
+        places: str = PLACES,
+        drawn: Sequence[str] = (MEASURE,),
+        makes_lines: bool = False,
+    ) -> list[str]:
+        """Raises UsageError if runs with one place in a figure differ in more than a
+        seed.
+
+        Returns the settings that tell such runs apart if `makes_lines`, and otherwise
+        raises UsageError for them, too. Settings that follow from the columns with a
+        place are left out.
+
+        Args:
+            placed: the columns that have a place in the figure, or arithmetic on them.
+            places: the arguments that may give a place to a column.
+            drawn: the columns that are averaged. Rows without them are ignored.
+            makes_lines: whether settings without a place get one.
         """
-        drawn = common([MEASURE], self.rows)
-        check_one_run_per_seed(self.given, self.rows, self.roles, placed, drawn, places)
+        rows, roles = self.rows, self.roles
+        if drawn := common(drawn, rows):
+            rows = rows.dropna(subset=drawn, how="all")
+        rows = with_columns(rows, *placed)
+        results = (roles.measure, *drawn, MEASURE)
+        several = _lying_apart(rows, roles, placed)
+        settings = without(settings_of(rows, roles), results)
+        several += tell_apart(rows, [*placed, *several], settings)
+        if several and not makes_lines:
+            refuse_several(self.given, rows, several, places)
+        rows, _ = without_switches(rows, roles)
+        point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
+        names = without(rows, (*roles.known, *point, *results))
+        names += common(PROVENANCE, rows)
+        check_one_row(self.given, rows, point, names, places, (*results, *COUNTS))
+        return several
 
     def check_cells(self, placed: Sequence[str], places: str = "") -> None:
         """Raises UsageError if several cells have equal values of the columns `placed`,
@@ -382,46 +412,6 @@ def with_columns(table: Table, *names: str) -> Table:
         except ValueError as error:
             raise UsageError(f"columns: {error}") from error
     return table
-
-
-def check_one_run_per_seed(
-    df: Table,
-    rows: Table,
-    roles: Roles,
-    placed: Sequence[str],
-    drawn: Sequence[str],
-    places: str = PLACES,
-    makes_lines: bool = False,
-) -> list[str]:
-    """Raises UsageError if rows with one place in a figure differ in more than a seed.
-
-    Returns the settings that tell such rows apart if `makes_lines`, and otherwise
-    raises UsageError for them, too. Settings that follow from the columns with a place
-    are left out.
-
-    Args:
-        df: the table of runs as the user has it.
-        rows: the rows to draw, in the form of `rows_of`, with the index of `df`.
-        roles: the roles of the columns.
-        placed: the columns that have a place in the figure, or arithmetic on columns.
-        drawn: the columns whose values are averaged. Rows without them are ignored.
-        places: the arguments that may give a place to a column.
-        makes_lines: whether settings without a place get one.
-    """
-    if drawn:
-        rows = rows.dropna(subset=[*drawn], how="all")
-    rows = with_columns(rows, *placed)
-    results = (roles.measure, *drawn, MEASURE)
-    several = _lying_apart(rows, roles, placed)
-    settings = without(settings_of(rows, roles), results)
-    several += tell_apart(rows, [*placed, *several], settings)
-    if several and not makes_lines:
-        refuse_several(df, rows, several, places)
-    rows, _ = without_switches(rows, roles)
-    point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
-    names = without(rows, (*roles.known, *point, *results)) + common(PROVENANCE, rows)
-    check_one_row(df, rows, point, names, places, (*results, *COUNTS))
-    return several
 
 
 def check_one_row(
