@@ -187,9 +187,8 @@ def placed(
     if not x:
         fields = ["N", *roles_of(frame).fields]
         x = next(name for name in fields if name in frame and is_numeric(frame[name]))
-    rest = without(axes, [x])
-    line = "d" if "d" in rest else next(iter(rest), None)
-    return x, line, without(rest, [line])
+    line, *panels = sorted(without(axes, [x]), key="d".__ne__) or [None]
+    return x, line, panels
 
 
 def draw_sweep(

@@ -437,17 +437,17 @@ def _set_log_ticks(ruler: Any) -> None:
     """Sets the ticks of a log axis: at powers of ten, and between them if it has few
     decades.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     low, high = ruler.get_view_interval()
     decades = np.log10(high / low)
     if decades < 2:
-        subs = (1, 2, 5) if decades < 0.9 else (1, 3)
-        ruler.set_major_locator(LogLocator(10, subs=subs))
+        is_short = decades < 0.9
+        ruler.set_major_locator(MaxNLocator(4) if is_short else LogLocator(subs=(1, 3)))
         ruler.set_major_formatter(lambda value, _: text(value))
         ruler.set_minor_formatter(NullFormatter())
     else:
-        ruler.set_major_locator(LogLocator(10, subs=(1,)))
+        ruler.set_major_locator(LogLocator(subs=(1,)))
         ruler.set_major_formatter(_power_of_ten)
         ruler.set_ticks([], minor=True)
 
