@@ -82,7 +82,7 @@ def crossings(marks: Table, x: str) -> list[Layer]:
 
 def critical(
     runs: Runs,
-    found: Fit,
+    estimates: Fit,
     theta: float,
     x: str,
     lines: Sequence[str],
@@ -94,9 +94,9 @@ def critical(
     The law is drawn from the first to the last cell that crosses theta. It is left out
     if the fit rejects it.
     """
-    stars = with_columns(runs.thresholds(found, theta), x)
+    stars = with_columns(runs.thresholds(estimates, theta), x)
     layers: list[Layer] = [Points(stars, "critical")]
-    powers = found.exponents[found.exponents["theta"] == theta]
+    powers = estimates.exponents[estimates.exponents["theta"] == theta]
     for law in predict_by_law(stars, powers, runs.axes):
         if is_numeric(law[x]):
             law = law.drop(columns="n_seeds")
@@ -119,7 +119,7 @@ def critical(
 
 def phase(
     runs: Runs,
-    found: Fit,
+    estimates: Fit,
     theta: float,
     x: str,
     y: str,
@@ -145,7 +145,7 @@ def phase(
     layers: list[Layer] = [Pixels(levels, MEASURE, named)]
     if len(across) == 1:
         named = f"{runs.along}* at {theta:g}, fitted"
-        stars = runs.thresholds(found, theta)
+        stars = runs.thresholds(estimates, theta)
         stars = stars.assign(**{runs.along: stars["critical"]})
         if y != runs.along:  # bars and open marks need the axis itself along y
             stars = stars[stars["critical"].notna()]
@@ -159,13 +159,13 @@ def phase(
     return Chart(layers, x, runs.roles, y, panels=panels)
 
 
-def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str]) -> Chart:
+def collapse(runs: Runs, estimates: Fit, theta: float, lines: Sequence[str]) -> Chart:
     """Returns a chart of the curve of every cell against N / N*.
 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
     N.
     """
-    stars = runs.thresholds(found, theta)
+    stars = runs.thresholds(estimates, theta)
     star = f"{runs.along} / {runs.along}*"
     levels = runs.levels.drop(columns=["low", "high"])
     levels = levels.merge(stars[[*runs.axes, "critical"]], on=[*runs.axes])

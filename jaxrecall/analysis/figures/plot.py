@@ -392,8 +392,11 @@ def accuracy(
     by = _names(lines)
     runs = _runs(df, ax, theta, x, theta is not None, *by, **options)
     x = x or choose_along(runs.given, runs.roles, None, "x")
-    place = arranged(runs.sizes, runs.every, x, None if lines is None else by)
-    by = [*place.lines, *(place.panels if lines is None else [])]
+    if lines is None:
+        _, first, others = arranged(runs.sizes, runs.every, x)
+        by = [*first, *others]
+    else:
+        arranged(runs.sizes, runs.every, x, by)
     runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
@@ -449,8 +452,9 @@ def critical_n(
         )
     runs.check_cells([x, *by])
     predicted = Theory(runs) if theory else None
-    found = runs.fitted([theta])
-    return _on(charts.critical(runs, found, theta, x, by, [], predicted), ax, predicted)
+    estimates = runs.fitted([theta])
+    chart = charts.critical(runs, estimates, theta, x, by, [], predicted)
+    return _on(chart, ax, predicted)
 
 
 def phase(

@@ -214,9 +214,9 @@ class Runs:
             on_progress=on_progress,
         )
 
-    def thresholds(self, found: Fit, theta: float) -> Table:
+    def thresholds(self, estimates: Fit, theta: float) -> Table:
         """Returns the thresholds at theta, with the columns of `with_tried`."""
-        stars = found.thresholds[found.thresholds["theta"] == theta]
+        stars = estimates.thresholds[estimates.thresholds["theta"] == theta]
         return with_tried(stars.reset_index(drop=True))
 
 
