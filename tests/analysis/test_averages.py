@@ -66,13 +66,13 @@ def searched():
     return with_attrs(table, axes=["d", "L", "N"], searched="N")
 
 
-def own(**attrs):
+def own():
     """Runs of a user's simulator."""
     table = runs({"width": [1.0, 2.0], "kind": ["a", "b"], "depth": [1, 2]})
     table = table.drop(columns=["n_test", "n_correct"])
     fields = ["width", "kind", "depth", "N"]
     table["loss"] = 1 - table["accuracy"]
-    return with_attrs(table, **{"accuracy": "accuracy", "fields": fields} | attrs)
+    return with_attrs(table, accuracy="accuracy", fields=fields)
 
 
 def foreign(**columns):
@@ -98,9 +98,6 @@ TABLES = {
     "a search": searched(),
     "a float32 axis": runs(SIZES | {"eta": [0.1, 0.3]}).astype({"eta": np.float32}),
     "a user's simulator": own(),
-    "with meanings": own(
-        axes=["width", "kind", "depth", "N"], labels={"width": "hidden units"}
-    ),
     "a foreign table with counts": foreign().drop(columns="accuracy"),
     "a foreign table without counts": foreign(
         model=['O\'Neill "s"', "mine", None]

@@ -73,8 +73,9 @@ def test_categories_keep_the_order_of_their_owner_in_every_place(kind):
     assert [ax.get_ylabel() for ax in drawn(rows="law").axes] == names
 
 
-def test_a_log_axis_has_two_ticks_or_more():
-    x = np.geomspace(1.4, 75.0, 12)
+@pytest.mark.parametrize("ends", [(1.4, 75.0), (1100.0, 1200.0), (3.0, 25.0)])
+def test_a_log_axis_has_two_ticks_or_more(ends):
+    x = np.geomspace(*ends, 12)
     (ax,) = plot.figure(pd.DataFrame({"x": x, "y": x}), "y", x="x").axes
     ax.figure.draw_without_rendering()
     low, high = ax.get_xlim()

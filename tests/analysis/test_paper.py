@@ -5,7 +5,6 @@ for, and legends off the data.
 import importlib
 import re
 
-import matplotlib
 import numpy as np
 import pytest
 from helpers import combinations
@@ -66,21 +65,6 @@ def test_every_figure_has_the_size_and_the_formats_that_were_asked_for(size, tmp
         height, width = plt.imread(path).shape[:2]
         assert width == round(200 * WIDTHS[size])
         assert height == 620 or size != "4.2x3.1"
-
-
-def test_a_figure_takes_a_size_and_a_style():
-    style = {"font.size": 5, "axes.labelsize": 5}
-    figure = plot.figure(FRAME, size="text", style=style)
-    assert figure.get_figwidth() == 5.5
-    assert figure.axes[0].xaxis.label.get_fontsize() == 5
-    assert matplotlib.rcParams["axes.labelsize"] != 5
-
-
-def test_a_figure_follows_the_settings_of_matplotlib():
-    with matplotlib.rc_context({"figure.figsize": (5.5, 4), "axes.labelsize": 5}):
-        figure = plot.accuracy(FRAME).figure
-    assert figure.get_figwidth() == 5.5
-    assert figure.axes[0].xaxis.label.get_fontsize() == 5
 
 
 @pytest.mark.parametrize("layout", [None, "constrained"])

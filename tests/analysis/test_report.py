@@ -309,7 +309,7 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
     ax = plot.accuracy(frame, lines="embedding.rho", theory=True)
     assert {"ρ = 0.1", "ρ = 0.3", "theory"} <= {*legend(ax)}
     for model, line in zip(models, lines(ax, "--"), strict=True):
-        for N, p in line[::50]:
+        for N, p in line[::8]:
             assert_close(p, theory.accuracy(model, N), 0.01)
     other = uncovered(frame[frame["embedding.rho"] == 0.1])
     assert "theory" not in legend(plot.accuracy(other, theory=True))

@@ -164,14 +164,14 @@ def test_roles_are_those_that_the_owner_stated(tmp_path):
     assert_crosses(fit(rows).thresholds, [10])
     ax = plot.accuracy(rows)
     assert ax.get_xlabel() == "N: stored patterns"
-    assert ax.get_ylabel() == "acc: share that is retrieved (fraction)"
+    assert ax.get_ylabel() == "acc: share that is retrieved"
 
 
 def test_axes_are_asked_for_where_several_could_be_meant():
     frame = foreign().rename(columns={"run": "seed", "test_acc": "accuracy"})
     with pytest.raises(FitError, match=r"^along: not given.* allowed: width, ctx, n_t"):
         fit(frame)
-    with pytest.raises((FitError, UsageError), match=r"^x: not given"):
+    with pytest.raises((FitError, UsageError), match=r"^along: not given"):
         plot.accuracy(frame)
     only = frame[(frame["width"] == 64) & (frame["ctx"] == 16)]
     (one,) = fit(only.drop(columns=["width", "ctx", "model"])).thresholds.itertuples()

@@ -20,9 +20,9 @@ def runs(**axes):
 
 
 def drawn(ax):
-    """The x and y of the line of theory."""
+    """The x and y of the line of theory where it is known."""
     (line,) = lines(ax, "--")
-    return line.T
+    return line[np.isfinite(line[:, 1])].T
 
 
 def at(line, x):
@@ -71,7 +71,6 @@ def test_where_another_setting_follows_x_theory_is_known_at_tested_values_alone(
 def test_what_theory_warns_of_is_told_once_in_a_figure():
     frame = runs(d=[64, 72])
     frame["kappa"] = frame["d"].map({64: 2.0, 72: 3.0})
-    several = r"kappa: got 2; theory holds .*\(\d+ predictions of theory are affected\)"
-    with pytest.warns(TheoryWarning, match=several) as told:
+    with pytest.warns(TheoryWarning, match="kappa: got 2; theory holds") as told:
         plot.accuracy(frame, x="d", lines="N", theory=True)
     assert len(told) == 1

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from ...model.values import is_missing
-from ..fit.columns import Table
+from ..fit.columns import Table, common
 from ..fit.tables import ABOVE, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
@@ -61,6 +61,11 @@ class Axis:
 
     name: str
     values: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, rows: Table, name: str) -> Axis:
+        """Returns the axis of a column."""
+        return cls(name, tuple(ordered(rows[name])))
 
     @cached_property
     def kind(self) -> str:
@@ -147,18 +152,23 @@ class Layer:
         """Draws the rows of a line, from left to right, in a panel."""
         raise NotImplementedError
 
-    def heights(self) -> Iterator[str]:
-        """Yields the columns whose values must be inside the limits of y."""
-        yield from ()
+    def heights(self, panel: Panel) -> Sequence[str]:
+        """Returns the columns whose values must be inside the limits of y."""
+        return ()
 
     def is_aside(self, panel: Panel) -> bool:
         """Whether marks of several lines at one place stand side by side."""
         return panel.has_names
 
+    @property
+    def usual(self) -> Style:
+        """The style of the entry in the legend, which `style` overrides."""
+        return {}
+
     def entries(self) -> Iterator[Artist]:
         """Yields the entries of the layer in the legend."""
         if self.legend and len(self.table):
-            yield entry(self.legend, **self.style)
+            yield entry(self.legend, **self.usual | self.style)
 
 
 @dataclass(frozen=True)
@@ -188,9 +198,11 @@ class Polyline(Layer):
             if len(single):
                 panel.ax.plot(single[X], single[Y], **style | keywords(HOLLOW))
 
-    def heights(self) -> Iterator[str]:
-        if "n_seeds" in self.table:  # predictions may lie beyond the limits of y
-            yield self.y
+    def heights(self, panel: Panel) -> Sequence[str]:
+        if not panel.is_log:
+            return [Y, *common(("low", "high"), self.table)]
+        # on a log axis, predictions and bands may lie beyond the limits
+        return [Y] if "n_seeds" in self.table else []
 
     def entries(self) -> Iterator[Artist]:
         yield from super().entries()
@@ -219,37 +231,34 @@ class Points(Layer):
     joined: bool = False
     across: bool = False
 
+    @property
+    def usual(self) -> Style:
+        return {"marker": "o", "linestyle": "-" if self.joined else "none"}
+
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
         known = rows[rows[Y].notna()]
-        if self.across:
-            bars: Style = {"elinewidth": 2.2, "capsize": 0, "zorder": 5}
-            bars["xerr"] = _bars(floats(known[X]), known, is_log=True)
-        else:
-            bars = {"elinewidth": 0.8, "capsize": 1.5, "zorder": 3}
-            is_log = panel.is_log or panel.y is not None
-            bars["yerr"] = _bars(floats(known[Y]), known, is_log)
-        usual: Style = {"marker": "o", "linestyle": "-"}
-        shown = bars | usual | keywords(style | self.style)
+        shown = self.usual | keywords(style | self.style)
         if panel.has_names or not self.joined:
             shown["linestyle"] = "none"
+        if self.across:
+            shown |= {"elinewidth": 2.2, "zorder": 5, "xerr": _bars(known, X)}
+        else:
+            shown |= {"elinewidth": 0.8, "zorder": 3, "yerr": _bars(known, Y)}
+            shown["capsize"] = 1.5
         panel.ax.errorbar(known[X], known[Y], **shown)
         for (marker, _), cells in _by_mark(rows):
             hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
             panel.ax.plot(cells[X], cells["tried"], **hollow)
-            panel.ax.update_datalim(cells[[X, "tried"]])
 
-    def heights(self) -> Iterator[str]:
-        yield self.y
+    def heights(self, panel: Panel) -> Sequence[str]:
         bars = () if self.across else ("lo", "hi")
-        yield from {"tried", *bars} & {*self.table}
+        return [Y, *common(("tried", *bars), self.table)]
 
     def is_aside(self, panel: Panel) -> bool:
         return not (panel.y or self.across or self.joined)
 
     def entries(self) -> Iterator[Artist]:
-        if self.legend and len(self.table):
-            usual: Style = {"marker": "o", "linestyle": "-" if self.joined else "none"}
-            yield entry(self.legend, **usual | self.style)
+        yield from super().entries()
         for (marker, name), _ in _by_mark(self.table):
             yield entry(name, marker=marker, **HOLLOW)
 
@@ -263,31 +272,26 @@ def _by_mark(rows: Table) -> Iterable[tuple[tuple[str, str], Table]]:
     return rows.groupby(pd.Series(marks, rows.index, dtype=object))
 
 
-def _bars(values: np.ndarray, rows: Table, is_log: bool) -> np.ndarray | None:
-    """(2, n): the lengths of the bars below and above each value, or None.
+def _bars(rows: Table, name: str) -> np.ndarray | None:
+    """(2, n): the lengths of the bars below and above the values of a column, or None.
 
     The bar of an open interval ends beyond the limits of the figure.
     """
     if not {"lo", "hi"} <= {*rows}:
         return None
-    low, high = floats(rows["lo"]), floats(rows["hi"])
-    known = np.concatenate([values, low, high])
-    beyond = 1e3 * np.abs(known[np.isfinite(known)]).max(initial=0.0)
-    low = np.where(low <= 0, values / 1e3, low) if is_log else low.clip(-beyond)
-    high = high.clip(None, beyond)
-    return np.nan_to_num(np.stack([values - low, high - values])).clip(0)
+    values = floats(rows[[name, "lo", "hi"]]).T
+    beyond = 1e3 * np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    value, low, high = values.clip(-beyond, beyond)
+    return np.nan_to_num(np.stack([value - low, high - value])).clip(0)
 
 
 @dataclass(frozen=True)
 class Pixels(Layer):
     """A coloured pixel for each place over the two axes of the figure.
 
-    Places that were not tested are hatched. `ends` are the two ends of the colour
-    scale, by default the smallest and the largest value. Names have a colour each, and
-    the legend lists them.
+    Places that were not tested are hatched. The colours of fractions are those of 0 to
+    1. Names have a colour each, and the legend lists them.
     """
-
-    ends: tuple[float, float] | None = None
 
     @cached_property
     def names(self) -> list[Any]:
@@ -302,21 +306,21 @@ class Pixels(Layer):
         from matplotlib.colors import ListedColormap, Normalize
 
         if self.names:
-            listed = ListedColormap([style["color"] for style in self._named()])
-            return ScalarMappable(Normalize(-0.5, len(self.names) - 0.5), listed)
+            styles = line_styles([{self.y: name} for name in self.names])
+            listed = ListedColormap([style["color"] for style in styles])
+            return ScalarMappable(Normalize(-0.5, len(styles) - 0.5), listed)
+        if scale_of(self.table[self.y]) == "fraction":
+            return ScalarMappable(Normalize(0.0, 1.0))
         values = floats(self.table[self.y])
         known = values[np.isfinite(values)]
-        ends = (known.min(), known.max()) if len(known) else (0.0, 1.0)
-        return ScalarMappable(Normalize(*self.ends or ends))
-
-    def _named(self) -> list[Style]:
-        return line_styles([{self.y: name} for name in self.names])
+        return ScalarMappable(Normalize(known.min(), known.max()))
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
-        panel.ax.patch.set(facecolor=paper(), hatch="////", edgecolor="0.8")
+        hatched = {"facecolor": paper(), "edgecolor": "0.8", "hatch": "////"}
+        panel.ax.patch.set(**hatched)
         if self.names:
-            number = {name: i for i, name in enumerate(self.names)}
-            rows = rows.assign(**{self.y: rows[self.y].map(number).astype(float)})
+            number = {name: float(i) for i, name in enumerate(self.names)}
+            rows = rows.assign(**{self.y: rows[self.y].astype(object).map(number)})
         along_x = panel.x.edges(panel.ax, "x")
         along_y = (panel.y or panel.x).edges(panel.ax, "y")
         shown: Style = {"norm": self.colours.norm, "cmap": self.colours.cmap}
@@ -324,7 +328,6 @@ class Pixels(Layer):
         z = panel.over(rows, self.y)
         panel.ax.pcolormesh(along_x, along_y, z, **shown)
         if np.ma.is_masked(z):
-            hatched = {"facecolor": paper(), "edgecolor": "0.7", "hatch": "////"}
             panel.ax.fill([], [], **hatched, linewidth=0, label="not tested")
         panel.ax.set(xlim=along_x[[0, -1]], ylim=along_y[[0, -1]])
 
@@ -332,9 +335,9 @@ class Pixels(Layer):
         from matplotlib.patches import Patch
 
         there = {*self.table[self.y]}
-        for name, style in zip(self.names, self._named(), strict=True):
+        for i, name in enumerate(self.names):
             if name in there:
-                yield Patch(facecolor=style["color"], label=name)
+                yield Patch(facecolor=self.colours.to_rgba(i), label=name)
 
 
 @dataclass(frozen=True)
@@ -423,3 +426,18 @@ def few_seeds(rows: Table) -> np.ndarray:
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)
     return (rows["n_seeds"] < 0.5 * rows["n_seeds"].max()).to_numpy()
+
+
+def scale_of(column: Table) -> str:
+    """The axis scale that suits the values of a column.
+
+    The scale is "fraction" if all values are between 0 and 1. It is "log" if they are
+    positive and span more than a factor of 20, and otherwise "linear".
+    """
+    values = floats(column)
+    known = values[np.isfinite(values)]
+    if not len(known) or (known.min() >= 0 and known.max() <= 1):
+        return "fraction"
+    if known.min() > 0 and known.max() > 20 * known.min():
+        return "log"
+    return "linear"

@@ -23,36 +23,32 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ...errors import UsageError, as_list, expect, refusal, suggest
+from ...errors import UsageError, as_list, expect, refusal
 from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
-from ..fit.columns import Table, common, no_numbers, without
+from ..fit.columns import Table, common, groups, no_numbers, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import plain_table
 from ..fit.repeated import choose_one, tell_apart
 from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
 from ..fit.steps import ALL, LAST, at_steps
 from . import charts
-from .figure import COLUMN, Chart
+from .figure import COLUMN, MAX_LINES, Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline
 from .style import label, look, sized
 from .table_of_runs import (
     BANDS,
-    MAX_LINES,
     PLACES,
     Runs,
     arranged,
     averaged,
     check_maps,
+    check_one_place,
     check_one_row,
-    check_one_run_per_seed,
     columns_in,
-    measure_label,
     refuse_several,
     rows_of,
-    scale_of,
-    settings_apart,
     with_columns,
     with_tried,
 )
@@ -78,8 +74,6 @@ VALUE = "_value"
 
 MAP_PLACES = "rows, columns or panels"
 SCALES = ("fraction", "log", "linear")
-COLUMN_NAME = "the name of a column"
-COLUMN_NAMES = f"{COLUMN_NAME}, or a list of such names"
 
 
 def figure(
@@ -162,22 +156,17 @@ def figure(
     Raises UsageError if the table lacks a column, if there are too many lines, or if
     runs that differ in more than the seed would be averaged.
     """
-    plain, roles = _checked(df, x=x, colour=colour)
+    plain, roles = _checked(df, x, colour)
     df = _with_categories(plain, df)
     ys = _names(y, "y") or [roles.measure]
-    titles = _checked_titles(labels)
     _expect_one_of("scale", scale, (None, *SCALES))
     _expect_one_of("contour", contour, (None, "theory"))
     _expect_one_of("band", band, BANDS)
     places = _places(panels, rows, columns)
-    if contour and not colour:
-        raise UsageError("contour: it needs a map; give `colour` the name of a column")
-    if colour and lines is not None:
-        raise UsageError(f"lines: got {lines!r}; a map has no lines; name it in panels")
-    if colour and len(ys) > 1:
-        raise UsageError(f"y: got {ys}; a map has one axis along y")
-    if contour and "seed" not in df:
-        raise UsageError("contour: it needs a table of runs, with a column seed")
+    if colour and (lines is not None or len(ys) > 1):
+        raise UsageError("colour: a map has no lines, and one y; name axes in panels")
+    if contour and not (colour and "seed" in df):
+        raise UsageError("contour: it needs a map of runs: colour, and a column seed")
     x = choose_along(df, roles, x, "x")
     axes, measured = ([x, *ys], [colour]) if colour else ([x], ys)
     named = _names(lines)
@@ -189,42 +178,35 @@ def figure(
     else:
         parts, more = _marks(df, axes, measured, others, has_lines)
     named += more
+    _check_few_lines(df, parts[0], named)
+    table, shown = parts[0], measured[0]
     if len(parts) > 1:
-        table = _stacked(parts, measured)
-        places, shown = _with_columns(places), VALUE
-    else:
-        table, shown = parts[0], measured[0]
+        table, shown = _stacked(parts, measured), VALUE
+        places = _with_columns(places)
     layer: Layer = Points(table, shown, joined=joined)
+    titles = _labels(df, labels)
     if colour:
-        ends = None
-        if table[colour].dtype.kind in "iufb":
-            is_fraction = (scale or scale_of(table[colour])) == "fraction"
-            ends = (0.0, 1.0) if is_fraction else None
-        layer = Pixels(
-            table, shown, titles.get(colour, label(colour, roles)), ends=ends
-        )
+        layer = Pixels(table, shown, titles.get(colour, label(colour, roles)))
     elif "seed" in df:
         layer = Polyline(table, shown)
+    layers = [layer]
+    if contour:
+        runs = Runs.of(df, roles, choose_along(df, roles, None))
+        theory = _theory(runs)
+        layers += theory.contour(x, axes[1], others, 0.5)
+        theory.warn()
     chart = Chart(
-        [layer],
+        layers + _layers(over, axes),
         x,
         roles,
         axes[1] if colour else "",
         lines=named,
-        labels=_labels(df, roles, measured) | {**titles},
+        labels=titles,
         scale=scale or "",
         size=sized(size),
         share_x=share_x,
+        **places,  # pyright: ignore[reportArgumentType]
     )
-    given: dict[str, Any] = places
-    chart = _with_few_lines(replace(chart, **given), df)
-    if contour:
-        runs = Runs.of(df, roles, choose_along(df, roles, None))
-        theory = Theory(runs)
-        _tell_no_theory(runs)
-        chart = chart.plus(theory.contour(x, axes[1], others, 0.5))
-        theory.warn()
-    chart = chart.plus(_layers(over, axes))
     return _drawn(chart, style, on)
 
 
@@ -246,18 +228,13 @@ def _means(
     rows = rows_of(df, roles)
     for name in common(placed, common(LAW_FIELDS, df)):
         rows[name] = df.loc[rows.index, name]  # the texts of laws have parameters
-    rows = _with_axes(rows, axes, [*others, *measured])
+    rows = with_columns(rows, *placed, *measured)
     _expect_numbers(rows, measured)
-    lines = []
-    if not has_lines:
-        for name in settings_apart(rows, roles, placed, measured):
-            # the text of a law with a place contains its parameters
-            if name.partition(".")[0] not in placed:
-                lines.append(name)
-    placed += lines
     free = PLACES if len(axes) == 1 else MAP_PLACES
-    check_one_run_per_seed(df, rows, roles, placed, measured, free)
-    return [averaged(rows, placed, name, band) for name in measured], lines
+    runs = Runs(df, rows, roles)
+    lines = runs.check(placed, free, measured, makes_lines=not has_lines)
+    by = [*placed, *lines]
+    return [averaged(rows, by, name, band) for name in measured], lines
 
 
 def _marks(
@@ -268,24 +245,21 @@ def _marks(
     has_lines: bool,
 ) -> tuple[list[Table], list[str]]:
     """Returns a table of estimates for each measured column, and further lines."""
-    rows = _with_axes(df, axes, [*others, *measured])
+    rows = with_columns(df, *axes, *others, *measured)
     free = MAP_PLACES
     if len(axes) == 1:
         _expect_numbers(rows, measured)
         free = PLACES
     names = _axes_of_marks(rows, [*axes, *others, *measured])
-    lines = []
-    if not has_lines:
-        for name in tell_apart(rows, others, names):
-            lines += tell_apart(rows, axes, [name])
+    lines = [] if has_lines else tell_apart(rows, [*axes, *others], names)
     drawn = rows.dropna(subset=[*measured], how="all")
     names = names or without(rows, [*axes, *measured])
     check_one_row(df, drawn, [*axes, *lines, *others], names, free)
     if len(measured) > 1:
-        shared = rows.drop(columns=common(("lo", "hi"), rows))
-        return [shared for _ in measured], lines
-    is_fitted = {"censored", "N_below", "N_above"} <= {*rows}
-    return [with_tried(rows) if is_fitted else rows], lines
+        rows = rows.drop(columns=common(("lo", "hi"), rows))
+    elif {"censored", "N_below", "N_above"} <= {*rows}:
+        rows = with_tried(rows)
+    return [rows for _ in measured], lines
 
 
 def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
@@ -316,28 +290,24 @@ def _with_columns(places: dict[str, list[str]]) -> dict[str, list[str]]:
     """Returns places in which each drawn column has panels of its own.
 
     Without other panels, those of the columns follow each other. Otherwise they are
-    rows, or columns if there are rows already, and panels that follow each other become
-    columns.
+    rows, and panels that follow each other become columns.
     """
     if not any(places.values()):
-        return places | {"panels": [COLUMN]}
+        return {"panels": [COLUMN]}
     across = [*places["columns"], *places["panels"]]
-    places = places | {"columns": across, "panels": []}
-    free = "columns" if places["rows"] else "rows"
-    return places | {free: [*places[free], COLUMN]}
+    return {"rows": [*places["rows"], COLUMN], "columns": across}
 
 
-def _labels(df: Table, roles: Roles, measured: Sequence[str]) -> dict[str, str]:
-    """Returns labels of the measure, and of critical values of one theta."""
-    labels = {}
-    if measured == [roles.measure] and roles.measure in df:
-        labels[roles.measure] = measure_label(roles, df[roles.measure])
+def _labels(df: Table, given: Any) -> dict[str, str]:
+    """Returns the checked labels, after one for critical values of one theta."""
+    allowed = "a dict from the name of a column to its label"
+    given = expect("labels", given, (Mapping, NoneType), allowed) or {}
+    labels: dict[str, str] = {}
     if {"theta", "critical"} <= {*df} and df["theta"].nunique() == 1:
-        theta, along = df["theta"].iloc[0], "N"
-        for name in common(("axis", "along"), df):
-            along = df[name].iloc[0]
-        labels |= dict.fromkeys(("N_star", "critical"), f"{along}* at {theta:g}")
-    return labels
+        along = df["axis"].iloc[0] if "axis" in df else "N"
+        named = f"{along}* at {df['theta'].iloc[0]:g}"
+        labels = dict.fromkeys(("N_star", "critical"), named)
+    return labels | {**given}
 
 
 def _places(panels: object, rows: object, columns: object) -> dict[str, list[str]]:
@@ -349,52 +319,29 @@ def _places(panels: object, rows: object, columns: object) -> dict[str, list[str
             f"panels: got {', '.join(places['panels'])} beside rows or columns; name"
             " all of them in rows and columns"
         )
-    every = [*chain(*places.values())]
-    if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise UsageError(
-            f"panels, rows, columns: {', '.join(twice)} more than once; a column has"
-            " one place"
-        )
+    check_one_place([*chain(*places.values())], "panels, rows, columns")
     return places
-
-
-def _checked_titles(labels: object) -> Mapping[str, str]:
-    """Returns the checked labels of columns."""
-    allowed = "a dict from the name of a column to its label"
-    titles = expect("labels", labels, (Mapping, NoneType), allowed) or {}
-    for word in chain(titles, titles.values()):
-        expect("labels", word, str, allowed)
-    return titles
 
 
 def _layers(over: object, axes: Sequence[str]) -> list[Layer]:
     """Returns the layers with the columns that the axes need."""
     allowed = "a list of layers, such as Polyline and Points"
     layers = []
-    for layer in as_list("over", over, allowed, most=MAX_LINES) if over else []:
-        expect("over", layer, Layer, allowed)
-        layers.append(replace(layer, table=_with_axes(layer.table, axes, [])))
+    for layer in _list_of(Layer, "over", over or (), allowed):
+        layers.append(replace(layer, table=with_columns(layer.table, *axes)))
     return layers
 
 
 def _drawn(chart: Chart, style: Any, on: FigureBase | None) -> Figure:
     """Returns the drawn figure, which belongs to pyplot unless it is the user's."""
-    from matplotlib import rcParams
     from matplotlib.figure import FigureBase
 
     from .styled import StyledFigure
 
     plt = _pyplot()
     expect("on", on, (FigureBase, NoneType), "a figure of matplotlib, or None")
-    outside = dict(rcParams)
     with look(style):
-        settings = {
-            name: value
-            for name, value in rcParams.items()
-            if value != outside[name] and not name.startswith("backend")
-        }
-        make = partial(plt.figure, FigureClass=StyledFigure, settings=settings)
-        drawn = chart.figure(on=on, make=make)
+        drawn = chart.figure(on=on, make=partial(plt.figure, FigureClass=StyledFigure))
     if chart.remark:
         warnings.warn(f"{chart.remark}; choose fewer", stacklevel=3)
     return drawn
@@ -408,8 +355,7 @@ def accuracy(
     lines: str | Sequence[str] | None = None,
     theta: float | None = None,
     theory: bool = False,
-    of: str | None = None,
-    summary: str = "mean",
+    **options: str | None,
 ) -> Axes:
     """Draws mean accuracy against an axis.
 
@@ -426,11 +372,13 @@ def accuracy(
         theta: an accuracy (fraction). If x is N, d, m, V or L, marks show where the
             fitted curves cross theta, with 95 % intervals.
         theory: whether to draw theory too. It is drawn only for the accuracy.
-        of: the measured column that is drawn and that crosses theta. If None, the
-            accuracy.
-        summary: what crosses theta: the "mean" over seeds, the "median", or the share
-            of seeds whose measure is at least a level, as in "above 0.9". Lines and
-            colours show the same.
+        options: `of`, `summary` and `along`, which the four functions share. `of` is
+            the measured column that is drawn and that crosses theta; by default the
+            accuracy. `summary` is what crosses theta: the "mean" over seeds, the
+            "median", or the share of seeds whose measure is at least a level, as in
+            "above 0.9". Lines and colours show the same. `along` is the axis along
+            which the measure crosses theta; by default the axis of a search, else N,
+            else the only axis of numbers.
 
     Example:
         >>> import jaxrecall
@@ -441,23 +389,22 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place. Raises
     FitError if the table lacks a column.
     """
-    df, roles = _checked(df, ax, theta, of, x=x)
-    x = choose_along(df, roles, x, "x")
     by = _names(lines)
-    along = x if theta is not None and x in df else _along(df, roles, x)
-    runs = _runs(df, roles, along, summary, x, *by)
-    place = arranged(runs.sizes, runs.every, x, None if lines is None else by)
+    runs = _runs(df, ax, theta, x, theta is not None, *by, **options)
+    x = x or choose_along(runs.given, runs.roles, None, "x")
     if lines is None:
-        by = [*place.lines, *place.panels]
+        _, first, others = arranged(runs.sizes, runs.every, x)
+        by = [*first, *others]
+    else:
+        arranged(runs.sizes, runs.every, x, by)
     runs.check([x, *by], "lines")
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
-    if theory:
-        _tell_no_theory(runs)
-    predicted = Theory(runs) if theory else None
+    predicted = _theory(runs) if theory else None
     chart = charts.accuracy(runs, x, by, [], marks, predicted)
-    return _on(_with_few_lines(chart, runs.given), ax, predicted)
+    _check_few_lines(runs.given, chart.table, by)
+    return _on(chart, ax, predicted)
 
 
 def critical_n(
@@ -468,16 +415,13 @@ def critical_n(
     lines: str | None = None,
     theta: float = 0.5,
     theory: bool = True,
-    along: str | None = None,
-    of: str | None = None,
-    summary: str = "mean",
+    **options: str | None,
 ) -> Axes:
     """Draws the critical N*, or the critical value of another axis, against an axis.
 
     Both axes are logarithmic. The figure includes 95 % intervals, the fitted law, and
-    theory.
-    The law is left out if the diagnostics of the fit reject it. Theory is left out if
-    it does not cover the table.
+    theory. The law is left out if the diagnostics of the fit reject it. Theory is left
+    out if it does not cover the table.
 
     Args:
         df: runs at several values of N or of `along`, with one row per (point, seed),
@@ -489,12 +433,7 @@ def critical_n(
         theta: the accuracy (fraction) that defines N*.
         theory: whether to draw theory too, which takes a few seconds. It is drawn only
             for the accuracy.
-        along: the axis along which accuracy crosses theta. If None, the axis of a
-            search, else N.
-        of: the measured column that crosses theta. If None, the accuracy.
-        summary: what crosses theta: the "mean" over seeds, the "median", or the share
-            of seeds whose measure is at least a level, as in "above 0.9". Lines and
-            colours show the same.
+        options: as in `accuracy`.
 
     Example:
         >>> import jaxrecall
@@ -504,25 +443,18 @@ def critical_n(
     Raises UsageError for an axis that does not vary or that has no place. Raises
     FitError if the table cannot be fitted.
     """
-    df, roles = _checked(df, ax, theta, of, x=x, lines=lines, along=along)
-    along = choose_along(df, roles, along)
-    runs = _runs(df, roles, along, summary, x, lines, along)
-    if x and along in columns_in(x):
-        raise UsageError(
-            f"x: got {x!r}, which depends on {along}; allowed: other axes, and"
-            " arithmetic on them"
-        )
+    runs = _runs(df, ax, theta, None, False, x, lines, **options)
     x, by, _ = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
     if x is None:
-        other = "V" if along == "d" else "d"
         raise UsageError(
-            f"x: no axis but {along} varies; give a table with two values of an axis"
-            f" such as {other}"
+            f"x: no axis but {runs.along} varies; give a table with two values of"
+            " another axis"
         )
     runs.check_cells([x, *by])
     predicted = Theory(runs) if theory else None
-    found = runs.fitted([theta])
-    return _on(charts.critical(runs, found, theta, x, by, [], predicted), ax, predicted)
+    estimates = runs.fitted([theta])
+    chart = charts.critical(runs, estimates, theta, x, by, [], predicted)
+    return _on(chart, ax, predicted)
 
 
 def phase(
@@ -533,8 +465,7 @@ def phase(
     *,
     theta: float = 0.5,
     theory: bool = True,
-    of: str | None = None,
-    summary: str = "mean",
+    **options: str | None,
 ) -> Axes:
     """Draws mean accuracy over two axes as colours.
 
@@ -551,11 +482,7 @@ def phase(
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a few seconds. It is drawn only
             for the accuracy.
-        of: the measured column that is drawn and that crosses theta. If None, the
-            accuracy.
-        summary: what crosses theta: the "mean" over seeds, the "median", or the share
-            of seeds whose measure is at least a level, as in "above 0.9". Lines and
-            colours show the same.
+        options: as in `accuracy`.
 
     Example:
         >>> import jaxrecall
@@ -565,10 +492,9 @@ def phase(
     Raises UsageError for an unknown axis, or if several cells would share a pixel.
     Raises FitError for a table that cannot be fitted.
     """
-    df, roles = _checked(df, ax, theta, of, x=expect("x", x, str, COLUMN_NAME), y=y)
-    along = _along(df, roles, y)
-    runs = _runs(df, roles, along, summary, x, y)
-    y = y or along
+    expect("x", x, str, "the name of a column")
+    runs = _runs(df, ax, theta, y, False, x, **options)
+    y = y or runs.along
     check_maps([(x, y)], runs.sizes)
     predicted = Theory(runs) if theory else None
     chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, predicted)
@@ -583,9 +509,7 @@ def collapse(
     *,
     lines: str | None = None,
     theta: float = 0.5,
-    along: str | None = None,
-    of: str | None = None,
-    summary: str = "mean",
+    **options: str | None,
 ) -> Axes:
     """Draws accuracy against N / N*, where each cell has its own N*.
 
@@ -598,13 +522,7 @@ def collapse(
         lines: the axis that colours show. If None, the first of d, L, V, m that varies.
         theta: the accuracy (fraction) that defines N*. Cells that do not cross it are
             left out.
-        along: the axis that replaces N. If None, the axis of a search, else N, else the
-            only axis of numbers.
-        of: the measured column that is drawn and that crosses theta. If None, the
-            accuracy.
-        summary: what crosses theta: the "mean" over seeds, the "median", or the share
-            of seeds whose measure is at least a level, as in "above 0.9". Lines and
-            colours show the same.
+        options: as in `accuracy`. `along` replaces N.
 
     Example:
         >>> import jaxrecall
@@ -614,43 +532,60 @@ def collapse(
     Raises UsageError if fewer than two cells cross theta. Raises FitError if the table
     cannot be fitted.
     """
-    df, roles = _checked(df, ax, theta, of, lines=lines, along=along)
-    along = choose_along(df, roles, along)
-    runs = _runs(df, roles, along, summary, lines, along)
+    runs = _runs(df, ax, theta, None, False, lines, **options)
     by = [lines] if lines else [*runs.axes[:1]]
     arranged(runs.sizes, runs.axes, lines=by)
-    found = runs.fitted([theta])
-    known = runs.thresholds(found, theta)["critical"].notna()
-    if known.sum() < 2:
+    chart = charts.collapse(runs, runs.fitted([theta]), theta, by)
+    n_crossing = chart.table["_cell"].nunique()
+    if n_crossing < 2:
+        n_cells = groups(runs.levels, runs.axes).ngroups
         raise UsageError(
-            f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g}, and"
-            " the figure needs 2; choose another theta"
+            f"theta: {n_crossing} of {n_cells} cells cross accuracy {theta:g}, and the"
+            " figure needs 2; choose another theta"
         )
-    return _on(charts.collapse(runs, found, theta, by), ax)
+    return _on(chart, ax)
 
 
-def _checked(
-    df: object,
-    ax: object = None,
-    theta: float | None = None,
-    of: object = None,
-    **names: object,
-) -> tuple[Table, Roles]:
-    """Returns the checked table, and its roles with the column `of` as the measure.
+def _runs(
+    df: Any,
+    ax: object,
+    theta: float | None,
+    level: str | None,
+    is_along: bool,
+    *axes: str | None,
+    along: str | None = None,
+    of: str | None = None,
+    summary: str | None = "mean",
+) -> Runs:
+    """Returns the runs that a figure over the axes `level` and `axes` shows.
 
-    Raises FitError or UsageError if an argument has a wrong type or value. None means
-    that an argument was not given.
+    The measure crosses theta along `level` if `is_along`, or if the table does not say
+    along which axis it does.
     """
     from matplotlib.axes import Axes
 
-    df = plain_table("df", df)
     expect("ax", ax, (Axes, NoneType), "Axes of matplotlib, or None for a new figure")
     if theta is not None:
         numbers([theta])
-    for name, value in names.items():
-        expect(name, value, (str, NoneType), COLUMN_NAME)
-    measure = ACCURACY if of is None else str(expect("of", of, str, COLUMN_NAME))
-    return df, choose_measure(df, roles_of(df), measure)
+    df, roles = _checked(df, level, *axes, along, of)
+    roles = choose_measure(df, roles, of or ACCURACY)
+    if level in df and (is_along or not (roles.along or "N" in df)):
+        along = along or level
+    along = choose_along(df, roles, along)
+    df = _at_steps(df, level, *axes, along)
+    return Runs.of(df, roles, along, chosen_summary(summary))
+
+
+def _checked(df: Any, *names: object) -> tuple[Table, Roles]:
+    """Returns the checked table, and its roles.
+
+    Raises FitError or UsageError if the table or the name of a column has a wrong type.
+    None means that a name was not given.
+    """
+    df = plain_table("df", df)
+    for name in names:
+        expect("columns", name, (str, NoneType), "the name of a column")
+    return df, roles_of(df)
 
 
 def _with_categories(df: Table, given: object) -> Table:
@@ -665,17 +600,6 @@ def _with_categories(df: Table, given: object) -> Table:
     return df
 
 
-def _along(df: Table, roles: Roles, x: str | None) -> str:
-    """Returns the axis along which the measure crosses theta, or else the axis x.
-
-    A figure over named axes needs no threshold. So if the table does not say along
-    which axis the measure crosses, the axis that the figure names is used.
-    """
-    if roles.along or "N" in df or x is None or x not in df:
-        return choose_along(df, roles, None)
-    return x
-
-
 def _expect_one_of(argument: str, value: object, allowed: Sequence[str | None]) -> None:
     words = ", ".join(map(str, allowed))
     if expect(argument, value, (str, NoneType), words) not in allowed:
@@ -686,10 +610,13 @@ def _names(axes: object, argument: str = "lines") -> list[str]:
     """Returns the list of column names in an argument: one name, several, or None."""
     if axes is None or isinstance(axes, str):
         return [axes] if axes else []
-    names = as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
-    for name in names:
-        expect(argument, name, str, COLUMN_NAMES)
-    return names
+    return _list_of(str, argument, axes, "the name of a column, or a list of names")
+
+
+def _list_of(kind: type, argument: str, values: object, allowed: str) -> list[Any]:
+    """Returns the values of an argument as a list; raises UsageError."""
+    values = as_list(argument, values, allowed, most=MAX_LINES)
+    return [expect(argument, value, kind, allowed) for value in values]
 
 
 def _at_steps(df: Table, *axes: str | None) -> Table:
@@ -699,20 +626,16 @@ def _at_steps(df: Table, *axes: str | None) -> Table:
     return at_steps(df, LAST)
 
 
-def _runs(df: Table, roles: Roles, along: str, summary: str, *axes: str | None) -> Runs:
-    """Returns the runs that a figure over these axes shows."""
-    return Runs.of(_at_steps(df, *axes), roles, along, chosen_summary(summary))
-
-
-def _tell_no_theory(runs: Runs) -> None:
-    """Warns if theory was asked for and is not about the runs."""
+def _theory(runs: Runs) -> Theory:
+    """Returns the theory of the runs; warns if it is not about them."""
     if not runs.has_theory:
         needed = ", ".join(SETTINGS)
         warnings.warn(
             "theory is not drawn: it predicts the mean accuracy of this package's"
             f" simulator, in tables with the columns {needed}",
-            stacklevel=4,
+            stacklevel=3,
         )
+    return Theory(runs)
 
 
 def _pyplot() -> Any:
@@ -733,36 +656,15 @@ def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
             raise UsageError(f"df: {name} {problem}")
 
 
-def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
-    """Returns the table with a column for each axis that is arithmetic.
-
-    Raises UsageError if the table lacks a column.
-    """
-    known = [str(name) for name in df if str(name)[:1] != "_"]
-    has = ", ".join(known)
-    try:
-        df = with_columns(df, *axes)
-    except (KeyError, ValueError) as error:
-        raise UsageError(
-            f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its"
-            f" columns{suggest(axes[0], known)}; it has {has}"
-        ) from error
-    if missing := without(others, df):
-        advice = suggest(missing[0], known)
-        raise UsageError(f"df: no column {', '.join(missing)}{advice}; it has {has}")
-    return df
-
-
-def _with_few_lines(chart: Chart, df: Table) -> Chart:
-    """Returns the chart; raises UsageError if it has more than MAX_LINES lines."""
-    n = len(chart.groups)
+def _check_few_lines(df: Table, table: Table, lines: Sequence[str]) -> None:
+    """Raises UsageError if a table has more than MAX_LINES lines."""
+    n = len(table.drop_duplicates([*lines])) if lines else 1
     if n > MAX_LINES:
         raise UsageError(
-            f"lines: {n} lines of one {', '.join(chart.lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {choose_one(df, chart.lines[:1])}, or"
+            f"lines: {n} lines of one {', '.join(lines)} each are too many;"
+            f" choose at most {MAX_LINES}, as in {choose_one(df, lines[:1])}, or"
             " name axes in rows and columns of `figure`"
         )
-    return chart
 
 
 def _on(chart: Chart, ax: Axes | None, predicted: Theory | None = None) -> Axes:

@@ -92,22 +92,22 @@ class Rendered(NamedTuple):
     files: dict[str, bytes]
 
 
-def sized(asked: str | None) -> Size | None:
+def sized(size: str | None) -> Size | None:
     """Returns the size that a text describes: column, text, or inches as in 3.4x2.6.
 
     Raises UsageError for any other text.
     """
-    if asked is None:
+    if size is None:
         return None
-    if asked in SIZES:
-        return SIZES[asked]
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+) *x *([0-9]*\.?[0-9]+)", str(asked))
-    if found:
-        width, height = map(float, found.groups())
+    if size in SIZES:
+        return SIZES[size]
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+) *x *([0-9]*\.?[0-9]+)", str(size))
+    if match:
+        width, height = map(float, match.groups())
         if LEAST <= min(width, height) and max(width, height) <= MOST:
             return width, height
     allowed = f"{', '.join(SIZES)}, or inches as in 3.4x2.6, each {LEAST:g} to {MOST:g}"
-    raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
+    raise UsageError(f"size: got {size!r}; allowed: {allowed}")
 
 
 def usual_size(n_columns: int) -> Size:

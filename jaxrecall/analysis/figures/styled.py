@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib
-from matplotlib import pyplot, rc_context
+from matplotlib import pyplot, rc_context, rcParams
 from matplotlib.figure import Figure
 
 
 class StyledFigure(Figure):
-    """A figure that is drawn and saved with the settings with which it was made.
+    """A figure that is drawn and saved with the settings with which it was made."""
 
-    `settings` are the settings of matplotlib in which it was made, as far as they
-    differ from those outside.
-    """
-
-    def __init__(self, *args: Any, settings: Mapping[str, Any], **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.settings: dict[Any, Any] = dict(settings)
+        self.settings: dict[Any, Any] = dict(rcParams)
+        del self.settings["backend"]
 
     def draw(self, renderer: Any) -> None:
         with rc_context(self.settings):

@@ -7,16 +7,16 @@ their mean would be the value of no setting at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 
-from ...errors import UsageError
-from ...model.point import FIELDS
+from ...errors import UsageError, suggest
 from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
@@ -30,27 +30,19 @@ from ..fit.repeated import (
 )
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
-from ..fit.table_axes import (
-    as_given,
-    rounded,
-    settings_of,
-    unstated,
-    without_switches,
-)
+from ..fit.table_axes import as_given, rounded, settings_of, without_switches
 from ..fit.tables import with_state
-from .layers import values_of
+from .figure import MAX_LINES
+from .layers import scale_of, values_of
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
 """The axes that come before all others, in this order."""
 
-BANDS = ("sd", "se", "95 %", "quartiles")
-MAX_LINES = 20
-"""The largest number of lines, or of their entries in the legend."""
-
 MEASURE = "_measure"
 """The column of rows in the form of `rows_of` that contains the measure."""
 
+BANDS = ("sd", "se", "95 %", "quartiles")
 PLACES = "lines, rows, columns or panels"
 
 PROVENANCE = (
@@ -79,22 +71,19 @@ class Runs:
     given: Table
     rows: Table
     roles: Roles
-    along: str
-    axes: tuple[str, ...]
+    along: str = ""
+    axes: tuple[str, ...] = ()
     summary: Summary = MEAN
 
     @classmethod
     def of(cls, df: Table, roles: Roles, along: str, summary: Summary = MEAN) -> Runs:
         """Returns the runs of a table, without rows that lack the measure.
 
-        For a share of seeds, the measure of a run is 1 if it has reached the level of
-        `summary`, else 0.
-
         Raises FitError if the table cannot be fitted. Raises UsageError if runs at one
         level of a cell differ in more than the seed.
         """
         axes = varying(df, roles, along)
-        rows = rows_of(df, roles)
+        rows = rows_of(df, roles, summary)
         if MEASURE in rows:
             rows = rows[rows[MEASURE].notna()]
             if along in rows:
@@ -102,18 +91,46 @@ class Runs:
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
-        if summary.is_share:
-            rows = rows.assign(**{MEASURE: summary.values(rows[MEASURE], 0.0)})
         runs = cls(df, rows, roles, along, axes, summary)
         runs.check([*axes, *common([along], rows)], "")
         return runs
 
-    def check(self, placed: Sequence[str], places: str = PLACES) -> None:
-        """Raises UsageError if runs with equal values of the columns `placed` differ in
-        more than the seed. `places` are the arguments that give a place to a column.
+    def check(
+        self,
+        placed: Sequence[str],
+        places: str = PLACES,
+        drawn: Sequence[str] = (MEASURE,),
+        makes_lines: bool = False,
+    ) -> list[str]:
+        """Raises UsageError if runs with one place in a figure differ in more than a
+        seed.
+
+        Returns the settings that tell such runs apart if `makes_lines`, and otherwise
+        raises UsageError for them, too. Settings that follow from the columns with a
+        place are left out.
+
+        Args:
+            placed: the columns that have a place in the figure, or arithmetic on them.
+            places: the arguments that may give a place to a column.
+            drawn: the columns that are averaged. Rows without them are ignored.
+            makes_lines: whether settings without a place get one.
         """
-        drawn = common([MEASURE], self.rows)
-        check_one_run_per_seed(self.given, self.rows, self.roles, placed, drawn, places)
+        rows, roles = self.rows, self.roles
+        if drawn := common(drawn, rows):
+            rows = rows.dropna(subset=drawn, how="all")
+        rows = with_columns(rows, *placed)
+        results = (roles.measure, *drawn, MEASURE)
+        several = _lying_apart(rows, roles, placed)
+        settings = without(settings_of(rows, roles), results)
+        several += tell_apart(rows, [*placed, *several], settings)
+        if several and not makes_lines:
+            refuse_several(self.given, rows, several, places)
+        rows, _ = without_switches(rows, roles)
+        point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
+        names = without(rows, (*roles.known, *point, *results))
+        names += common(PROVENANCE, rows)
+        check_one_row(self.given, rows, point, names, places, (*results, *COUNTS))
+        return several
 
     def check_cells(self, placed: Sequence[str], places: str = "") -> None:
         """Raises UsageError if several cells have equal values of the columns `placed`,
@@ -156,16 +173,13 @@ class Runs:
         """The label of the summary of the measure."""
         if self.summary.is_share:
             return f"{self.measure} (fraction)"
-        return measure_label(self.roles, self.rows[MEASURE])
-
-    @cached_property
-    def is_fraction(self) -> bool:
-        return scale_of(self.rows[MEASURE]) == "fraction"
+        return label(self.roles.measure, self.roles)
 
     @property
     def every(self) -> list[str]:
         """The list of all axes that vary, including `along`."""
-        return [*self.axes, *([self.along] if _varies(self.rows, self.along) else [])]
+        is_axis = self.along in self.rows and n_values(self.rows, self.along) > 1
+        return [*self.axes, *([self.along] if is_axis else [])]
 
     @cached_property
     def levels(self) -> Table:
@@ -200,27 +214,27 @@ class Runs:
             on_progress=on_progress,
         )
 
-    def thresholds(self, found: Fit, theta: float) -> Table:
-        """Returns the thresholds at theta, with the columns of `with_tried` and
-        `law`, the critical value that the fitted law predicts.
-        """
-        stars = found.thresholds[found.thresholds["theta"] == theta]
-        powers = found.exponents[found.exponents["theta"] == theta]
-        stars = with_tried(stars.reset_index(drop=True))
-        return with_law(stars, powers, self.axes)
+    def thresholds(self, estimates: Fit, theta: float) -> Table:
+        """Returns the thresholds at theta, with the columns of `with_tried`."""
+        stars = estimates.thresholds[estimates.thresholds["theta"] == theta]
+        return with_tried(stars.reset_index(drop=True))
 
 
-def rows_of(df: Table, roles: Roles) -> Table:
+def rows_of(df: Table, roles: Roles, summary: Summary = MEAN) -> Table:
     """Returns the rows of a table of runs in the form that `as_given` returns.
 
     The rows also have the column MEASURE, if the table has a measure. If answers were
-    counted, the fraction of correct answers replaces the column `accuracy`.
+    counted, the fraction of correct answers replaces the column `accuracy`. For a share
+    of seeds, MEASURE is 1 if a run has reached the level of `summary`, else 0.
     """
     rows = as_given(df, roles)
     if roles.counted and {*COUNTS} <= {*rows}:
         rows = rows.assign(**{roles.measure: rows["n_correct"] / rows["n_test"]})
     if roles.measure in rows:
-        return rows.assign(**{MEASURE: rows[roles.measure]})
+        measure = rows[roles.measure]
+        if summary.is_share:
+            measure = summary.values(measure, 0.0)
+        rows = rows.assign(**{MEASURE: measure})
     return rows
 
 
@@ -230,31 +244,13 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     If the table has no column `along`, its metadata determine the axes.
     """
     if along not in df and roles.axes:
-        return tuple(name for name in roles.axes if name != along and _varies(df, name))
-    families, _ = cells.families(df, roles, along)
-    every = [cell.at for family in families for cell in family.cells]
-    axes = [*common(ORDER, every[0]), *without(every[0], ORDER)]
-    return tuple(axis for axis in axes if len({str(at[axis]) for at in every}) > 1)
-
-
-def _varies(df: Table, name: str) -> bool:
-    return name in df and df[name].nunique(dropna=False) > 1
-
-
-def is_setting(name: str) -> bool:
-    """Whether a column contains a setting of the runs."""
-    return name in FIELDS or name == "step" or "." in name
-
-
-def foreign_setting(runs: Runs) -> str:
-    """Returns a text about a column of settings that no formula covers, or ""."""
-    if runs.roles.axes is not None:
-        return ""
-    for name in unstated(runs.rows, runs.roles):
-        column = runs.rows[name]
-        if n_values(runs.rows, name) == 1 and column.notna().all():
-            return f"{name}: got {column.tolist()[0]!r}"
-    return ""
+        table = df[common(without(roles.axes, [along]), df)]
+    else:
+        families, _ = cells.families(df, roles, along)
+        settings = [cell.at for family in families for cell in family.cells]
+        table = pd.DataFrame(settings, dtype=object)
+    axes = [*common(ORDER, table), *without(table, ORDER)]
+    return tuple(name for name in axes if n_values(table, name) > 1)
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
@@ -271,9 +267,7 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     if band == "quartiles":
         low, means[y], high = (values.quantile(q) for q in (0.25, 0.5, 0.75))
     else:
-        half = values.std(ddof=0)
-        if band != "sd":
-            half = values.std(ddof=1) / np.sqrt(means["n_seeds"])
+        half = values.std(ddof=0) if band == "sd" else values.sem()
         if band == "95 %":
             half *= stdtrit((means["n_seeds"] - 1).clip(lower=1), 0.975)
         low, high = means[y] - half, means[y] + half
@@ -282,61 +276,40 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     return means.assign(low=low, high=high).reset_index(drop=not by)
 
 
-def scale_of(column: Table) -> str:
-    """The axis scale that suits the values of a column.
-
-    The scale is "fraction" if all values are between 0 and 1. It is "log" if they are
-    positive and span more than a factor of 20, and otherwise "linear".
-    """
-    values = column.to_numpy(float, na_value=np.nan)
-    known = values[np.isfinite(values)]
-    if not len(known) or (known.min() >= 0 and known.max() <= 1):
-        return "fraction"
-    if known.min() > 0 and known.max() > 20 * known.min():
-        return "log"
-    return "linear"
-
-
-def measure_label(roles: Roles, values: Table) -> str:
-    """Returns the label of the measure that has these values."""
-    is_fraction = scale_of(values) == "fraction"
-    return label(roles.measure, roles) + (" (fraction)" if is_fraction else "")
-
-
 def with_tried(thresholds: Table) -> Table:
     """Returns thresholds with the columns `state`, and `tried`: the level beyond which
     a threshold that does not cross lies.
     """
-    tried = thresholds["N_above"].where(
-        thresholds["censored"] == "left", thresholds["N_below"]
-    )
+    is_above = thresholds["censored"] == "left"
+    tried = thresholds["N_above"].where(is_above, thresholds["N_below"])
     tried = tried.astype(float).mask(thresholds["censored"] == "no")
     return with_state(thresholds).assign(tried=tried)
 
 
-def with_law(found: Table, exponents: Table, axes: Sequence[str]) -> Table:
-    """Returns thresholds with the column `law`, which the fitted law predicts, and
-    `part`, the part of the table that the law is about.
+def predict_by_law(
+    stars: Table, exponents: Table, axes: Sequence[str]
+) -> Iterator[Table]:
+    """Yields the thresholds that cross with the column `law`, the critical value that
+    the fitted law predicts. There is a table for each part that has a law.
 
     The law is the product of axis^exponent, times a constant. There is one constant for
-    each combination of values of the other axes. It is null if the fit rejects the law.
+    each combination of values of the other axes. Laws that the fit rejects are left
+    out.
     """
-    found = found.assign(law=np.nan, part="")
+    stars = stars[stars["critical"].notna()]
     for part, powers in exponents.groupby("part", sort=False):
         if powers["rejected"].any() or powers["exponent"].isna().any():
             continue
-        rows = found
-        if part != "all" and "m" in found:
-            rows = found[(found["m"] > 0) == (part == "m > 0")]
+        rows = stars
+        if part != "all" and "m" in stars:
+            rows = stars[(stars["m"] > 0) == (part == "m > 0")]
         log_power = 0.0
-        for row in powers.itertuples():
-            log_power = log_power + row.exponent * np.log(rows[row.axis])
-        others = [rows[axis] for axis in without(axes, {*powers["axis"]})]
-        off = np.log(rows["critical"]) - log_power
-        constant = groups(off.to_frame("off"), others)["off"].transform("median")
-        found.loc[rows.index, "law"] = np.exp(log_power + constant)
-        found.loc[rows.index, "part"] = part
-    return found
+        for axis, exponent in zip(powers["axis"], powers["exponent"], strict=True):
+            log_power = log_power + exponent * np.log(rows[axis])
+        rows = rows.assign(off=np.log(rows["critical"]) - log_power)
+        others = without(axes, {*powers["axis"]})
+        constant = groups(rows, others)["off"].transform("median")
+        yield rows.assign(law=np.exp(log_power + constant))
 
 
 class Places(NamedTuple):
@@ -360,30 +333,31 @@ def arranged(
     such as m * d, one of its axes gets no other place: the one with the most values.
     Raises UsageError for an axis that has no place, or two.
     """
-    chosen = {"x": [x] if x in about else [], "lines": lines or (), "panels": panels}
     if x:
-        check_arithmetic("x", x, about)
-    given = [axis for axes in chosen.values() for axis in axes]
-    for place, axes in chosen.items():
-        allowed = [*every, "N"] if place == "x" else every
-        if wrong := without(axes, allowed):
-            raise UsageError(
-                f"{place}: got {wrong[0]!r}; allowed: an axis that varies, of"
-                f" {', '.join(every) or 'none'}"
-            )
-    if twice := sorted({axis for axis in given if given.count(axis) > 1}):
+        with_columns(about, x)
+    given = [*common([x], about), *(lines or ()), *panels]
+    if wrong := without(given, every):
         raise UsageError(
-            f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one"
-            " place"
+            f"x, lines, panels: got {wrong[0]!r}; allowed: an axis that varies, of"
+            f" {', '.join(every) or 'none'}"
         )
+    check_one_place(given, "x, lines, panels")
     rest = without(every, given)
     if not x and rest:
         x = rest.pop(0)
-    if inside := [axis for axis in rest if x and axis in columns_in(x)]:
+    if inside := common(rest, columns_in(x or "")):
         rest.remove(max(inside, key=lambda axis: about[axis].nunique()))
     if lines is None:
         lines, rest = rest[:1], rest[1:]
     return Places(x or None, [*lines], [*panels, *rest])
+
+
+def check_one_place(names: Sequence[str], places: str) -> None:
+    """Raises UsageError if a name occurs twice."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(
+            f"{places}: {', '.join(twice)} more than once; a column has one place"
+        )
 
 
 def in_one_panel(
@@ -393,11 +367,10 @@ def in_one_panel(
 
     If most panels would contain a single line, all axes make lines.
     """
-    if lines and panels:
-        n_lines = len(values_of(table, [*lines, *panels]))
-        n_panels = len(values_of(table, panels))
-        if n_panels > 2 and n_lines < 1.5 * n_panels and n_lines <= MAX_LINES:
-            return [*lines, *(axis for axis in panels if _varies(table, axis))], []
+    n_lines = len(values_of(table, [*lines, *panels]))
+    n_panels = len(values_of(table, panels))
+    if lines and n_panels > 2 and n_lines < min(1.5 * n_panels, MAX_LINES + 1):
+        return [*lines, *(axis for axis in panels if n_values(table, axis) > 1)], []
     return [*lines], [*panels]
 
 
@@ -406,25 +379,9 @@ def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
     table, or arithmetic on its columns.
     """
     for x, y in pairs:
-        check_arithmetic("phase", x, table)
-        check_arithmetic("phase", y, table)
+        with_columns(table, x, y)
         if x == y:
             raise UsageError(f"phase: x and y are both {x!r}; give two different axes")
-
-
-def check_arithmetic(argument: str, axis: str, table: Table) -> None:
-    """Raises UsageError unless an axis is a column of the table, or arithmetic."""
-    try:
-        missing = sorted(parse(axis, calls=False).names - {*table})
-        if not missing:
-            with_columns(table, axis)
-    except ValueError as error:
-        raise UsageError(f"{argument}: {error}") from error
-    if missing:
-        raise UsageError(
-            f"{argument}: got {axis!r}, but no column {', '.join(missing)}; allowed:"
-            f" {', '.join(map(str, table))} and arithmetic, as in 'm * d'"
-        )
 
 
 def columns_in(name: str) -> frozenset[str]:
@@ -435,64 +392,26 @@ def columns_in(name: str) -> frozenset[str]:
         return frozenset([name])
 
 
-def with_columns(table: Table, *axes: str) -> Table:
-    """Returns the table with a column for each axis that is arithmetic.
+def with_columns(table: Table, *names: str) -> Table:
+    """Returns the table with a column for each name that is arithmetic.
 
-    Raises KeyError for a missing column, and ValueError for what is no arithmetic.
+    Raises UsageError for a missing column, and for what is no arithmetic.
     """
-    for axis in axes:
-        if axis not in table:
-            expression = parse(axis, calls=False)
+    for name in without(names, table):
+        known = [str(column) for column in table if str(column)[:1] != "_"]
+        try:
+            expression = parse(name, calls=False)
+            if missing := sorted(expression.names - {*table}):
+                hint = suggest(missing[0], known)
+                raise ValueError(
+                    f"got {name!r}, but no column {', '.join(missing)}{hint};"
+                    f" allowed: {', '.join(known)} and arithmetic, as in 'm * d'"
+                )
             rows = table[sorted(expression.names)].to_dict("records")
-            table = table.assign(**{axis: list(map(expression.evaluate, rows))})
+            table = table.assign(**{name: list(map(expression.evaluate, rows))})
+        except ValueError as error:
+            raise UsageError(f"columns: {error}") from error
     return table
-
-
-def check_one_run_per_seed(
-    df: Table,
-    rows: Table,
-    roles: Roles,
-    placed: Sequence[str],
-    drawn: Sequence[str],
-    places: str = PLACES,
-) -> None:
-    """Raises UsageError if rows with one place in a figure differ in more than a seed.
-
-    Args:
-        df: the table of runs as the user has it.
-        rows: the rows to draw, in the form of `rows_of`, with the index of `df`.
-        roles: the roles of the columns.
-        placed: the columns that have a place in the figure, or arithmetic on columns.
-        drawn: the columns whose values are averaged. Rows without them are ignored.
-        places: the arguments that may give a place to a column.
-    """
-    if several := settings_apart(rows, roles, placed, drawn):
-        refuse_several(df, rows, several, places)
-    rows = _drawn_rows(rows, placed, drawn)
-    rows, _ = without_switches(rows, roles)
-    point = [*dict.fromkeys(placed), *seed_columns(rows)]
-    results = (roles.measure, *drawn, MEASURE)
-    names = without(rows, (*roles.known, *point, *results)) + common(PROVENANCE, rows)
-    check_one_row(df, rows, point, names, places, (*results, *COUNTS))
-
-
-def settings_apart(
-    rows: Table, roles: Roles, placed: Sequence[str], drawn: Sequence[str]
-) -> list[str]:
-    """Returns the settings that tell apart rows with one place in a figure.
-
-    Settings that follow from the columns with a place are left out.
-    """
-    rows = _drawn_rows(rows, placed, drawn)
-    several = _lying_apart(rows, roles, placed)
-    names = without(settings_of(rows, roles), (*drawn, MEASURE, roles.measure))
-    return several + tell_apart(rows, [*placed, *several], names)
-
-
-def _drawn_rows(rows: Table, placed: Sequence[str], drawn: Sequence[str]) -> Table:
-    if drawn:
-        rows = rows.dropna(subset=[*drawn], how="all")
-    return with_columns(rows, *placed)
 
 
 def check_one_row(
@@ -508,7 +427,6 @@ def check_one_row(
     The message says which of the columns `names` tell such rows apart. If none does,
     rows with equal `results` are called copies.
     """
-    rows = with_columns(rows, *point)
     repeated = rows[rows.duplicated([*point], keep=False)]
     if repeated.empty:
         return
@@ -533,9 +451,6 @@ def refuse_several(
     stored = df.loc[rows.index]
     values = ", ".join(f"{name} ({list_values(stored[name])})" for name in names)
     advice = f"choose one, as in {choose_one(stored, names)}"
-    if "seed" not in df and df[names[0]].dtype.kind in "iu":
-        seeds = f'df.rename(columns={{"{names[0]}": "seed"}})'
-        advice += f", or, if it numbers the seeds, draw {seeds}"
     if places:
         them = names[0] if len(names) == 1 else "them"
         advice += f", or name {them} in {places}"
@@ -551,14 +466,10 @@ def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
     function of the levels is left out.
     """
     along = roles.along or "N"
-    across = [name for name in placed if along not in columns_in(name)]
-    if along not in rows or len(across) == len(placed):
-        return []
     used = frozenset().union(*map(columns_in, placed))
+    if along not in rows or along not in used:
+        return []
+    across = [name for name in placed if along not in columns_in(name)]
     axes = without(common(roles.axes or (), rows), used)
-    by_level = groups(rows, [along])
-    return [
-        name
-        for name in tell_apart(rows, across, axes)
-        if by_level[name].nunique(dropna=False).max() > 1
-    ]
+    n_at_level = groups(rows, [along])[axes].nunique(dropna=False).max()
+    return [name for name in tell_apart(rows, across, axes) if n_at_level[name] > 1]

@@ -185,7 +185,7 @@ OURS = Roles(
     split="m",
     labels={name: f.metadata["legend"] for name, f in FIELDS.items()}
     | {"step": "gradient steps made"},
-    titles={ACCURACY: "test accuracy"},
+    titles={ACCURACY: "test accuracy (fraction)"},
     units={"N": "samples"},
     rises={"N": True} | RISES,
 )

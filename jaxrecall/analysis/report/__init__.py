@@ -153,7 +153,11 @@ def write(
     predicted = Theory(runs)
     pictures = _pictures(runs, found, asked, predicted, on_progress)
     values = thresholds(runs, found, predicted)
-    told = [*remarks, *found.remarks, *map("theory: {}".format, predicted.messages)]
+    told = [
+        *remarks,
+        *found.remarks,
+        *map("theory: {}".format, predicted.messages.values()),
+    ]
     html = page(
         rows=rows,
         title=f"{name}: how critical {along} scales",
