@@ -5,6 +5,7 @@ they start.
 """
 
 import gc
+import math
 import os
 import signal
 from itertools import accumulate
@@ -32,6 +33,10 @@ from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import program, stored_programs
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
+from jaxrecall.sweep.running import progress
+
+# a line of slow progress would appear on a slow machine only
+progress.COUNT_EVERY_SECONDS = math.inf
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
