@@ -30,11 +30,14 @@ from .sweep.store import Store
 from .sweep.store.table import (
     ROW,
     VERSION,
+    hash_file,
     in_table_order,
     joined,
+    read_facts,
     refuse_foreign,
     rows_in,
     taken,
+    with_facts,
 )
 
 
@@ -66,9 +69,9 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
     if not holds_results(target.folder):
         raise no_rows([target.folder], [])
     with compaction_lock(target):
-        parts: list[Path] = []
+        digests: dict[Path, str] = {}
         unreadable: Unreadable = []
-        rows = joined(_tables(target.folder, parts, unreadable))
+        rows = joined(_tables(target.folder, digests, unreadable))
         why = dict(unreadable).get(target.table)
         if why is not None:
             raise StoreError(
@@ -78,29 +81,31 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         refuse_foreign(target.table)
         if not len(rows):
             raise no_rows([target.folder], unreadable)
-        if target.table in parts:
-            parts.remove(target.table)
+        digests.pop(target.table, None)
         order = in_table_order(rows, [*ROW, *VERSION])
         n_rows, n_dropped = len(order), len(rows) - len(order)
-        schema, columns = rows.schema, rows.columns
+        facts = read_facts(rows) | {"merged": list(digests.values())}
+        schema = with_facts(rows, facts).schema
+        columns = rows.columns
         del rows  # so that each column is freed when it has been taken
         target.put_table(target.table, taken(columns, schema, order))
         if prune:
-            with storage_errors(target.parts), held_folder(target.parts) as held:
-                for path in parts:
-                    (held / path.name).unlink(missing_ok=True)
-    return Compacted(target.table, n_rows, n_dropped, len(parts), unreadable)
+            with storage_errors(target.parts), held_folder(target.parts) as parts:
+                for path in digests:
+                    (parts / path.name).unlink(missing_ok=True)
+    return Compacted(target.table, n_rows, n_dropped, len(digests), unreadable)
 
 
 def _tables(
-    folder: Path, read: list[Path], unreadable: Unreadable
+    folder: Path, digests: dict[Path, str], unreadable: Unreadable
 ) -> Iterator[pa.Table]:
-    """Yields the tables of the files in a folder. Adds each file to `read`, or to
-    `unreadable` if it cannot be read.
+    """Yields the tables of the files in a folder. Adds the digest of each file to
+    `digests`, and files that cannot be read to `unreadable`.
     """
     for path in result_files(folder):
+        digest = hash_file(path)  # before reading, as the file may be replaced
         for table in rows_in(path, unreadable):
-            read.append(path)
+            digests[path] = digest
             yield table
 
 

@@ -143,7 +143,7 @@ def test_rows_written_twice_are_one_and_others_of_the_run_are_kept(store):
     assert store.write(trace(0, *STEPS)[:2]) != first
     overflowed = trace(0, *STEPS, status="nonfinite", n_correct=None)
     store.write(overflowed + trace(1, *STEPS))
-    with pytest.warns(UserWarning, match="dropped 3 rows of .*, step"):
+    with pytest.warns(UserWarning, match="dropped 5 rows: one is kept per .*, step"):
         frame = load(store.folder)
     assert runs_and_steps(frame) == [[seed, step] for seed in (0, 1) for step in STEPS]
     assert {*frame["status"]} == {"ok"}
@@ -380,7 +380,8 @@ def test_a_sweep_is_counted_and_resumes_by_runs(swept, capsys):
         "done": {"runs_executed": 1},
     }.items():
         assert events[event] == events[event] | counted
-    again = load(swept / "out")
+    with pytest.warns(UserWarning, match="dropped 2 rows"):
+        again = load(swept / "out")
     pd.testing.assert_frame_equal(again[frame.columns], frame)
     assert sweep(command) == 0
     out = capsys.readouterr().out

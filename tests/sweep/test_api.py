@@ -351,7 +351,8 @@ def test_tables_say_which_fields_their_grid_varies():
     foreign = pq.read_table("out/table.parquet").replace_schema_metadata(None)
     pq.write_table(foreign, "foreign.parquet")
     assert jaxrecall.load("foreign.parquet").attrs == {}
-    assert "axes" not in jaxrecall.load(["foreign.parquet", "out"]).attrs
+    with pytest.warns(UserWarning, match="dropped"):
+        assert "axes" not in jaxrecall.load(["foreign.parquet", "out"]).attrs
 
 
 def test_a_grid_file_finds_the_modules_beside_it_from_every_folder(folder, monkeypatch):

@@ -220,9 +220,7 @@ def test_rows_of_two_float_types_do_not_mix(capsys):
     assert (doubles["accuracy"] != doubles["accuracy"].astype(np.float32)).all()
     with pytest.raises(StoreError, match=to_match.format(", x64")):
         run(out="doubles")
-    with pytest.warns(
-        UserWarning, match="dropped 8 rows of another status, code_version or precision"
-    ):
+    with pytest.warns(UserWarning, match="8 were of another code_version or precision"):
         jaxrecall.load(["out", "doubles"])
     assert status(["doubles"]) == 0
     assert "8 done" in capsys.readouterr().out

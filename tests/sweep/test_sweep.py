@@ -177,6 +177,7 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(capsys):
         assert bool(err) == bool(said)
 
 
+@pytest.mark.filterwarnings("ignore:dropped 8 rows")
 @pytest.mark.usefixtures("swept")
 def test_the_printed_folder_holds_the_rows_before_and_after_compact(capsys):
     places = "parts", f"parts and {OUT}/table.parquet", "table.parquet"

@@ -32,11 +32,11 @@ from .table import (
     ROW,
     RUN,
     VERSION,
+    each_once,
     in_table_order,
     is_last,
     joined,
     read_facts,
-    rows_in,
     taken,
     with_pandas_types,
 )
@@ -80,9 +80,8 @@ def load(
     the first row. The columns are in table order, and unknown columns come last. The
     types of the columns are int64, float64, bool and str. A column of ints or bools
     that contains nulls has pandas' nullable type Int64 or boolean. The function warns
-    of dropped rows of another status or version, of mixed versions and of files that
-    cannot be read. The function raises StoreError if there is no row, and UsageError
-    if an argument is not a path.
+    of dropped rows, of mixed versions and of files that cannot be read. The function
+    raises StoreError if there is no row, and UsageError if an argument is not a path.
 
     `attrs["axes"]` lists the fields that the grid varies. If there are several grids,
     their fields are in the order in which the grids were run. The entry is missing if a
@@ -102,8 +101,7 @@ def load(
     paths = _paths(path)
     files = itertools.chain.from_iterable(map(_files, paths))
     unreadable: Unreadable = []
-    tables = (rows_in(file, unreadable) for file in dict.fromkeys(files))
-    rows = joined(itertools.chain.from_iterable(tables))
+    rows = joined(each_once(dict.fromkeys(files), unreadable))
     if not len(rows):
         raise no_rows(paths, unreadable)
     if unreadable:
@@ -147,15 +145,16 @@ def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]
     """Yields remarks on a table that was made from the rows `kept` and contains the
     rows `order`.
     """
-    if kept.sum() > len(order):
-        different = in_table_order(rows, [*ROW, *VERSION, "status"], kept)
-        dropped = len(different) - len(order)
-        if dropped:
-            yield (
-                f"dropped {dropped} rows of another status, code_version or precision:"
-                " one is kept per (point_id, seed, step), ok before others, then the"
-                " newest code_version"
-            )
+    dropped = kept.sum() - len(order)
+    if dropped:
+        text = (
+            f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before"
+            " others, then the newest code_version"
+        )
+        others = len(in_table_order(rows, [*ROW, *VERSION], kept)) - len(order)
+        if others:
+            text += f"; {others} were of another code_version or precision"
+        yield text
     table = rows.select(VERSION).take(order)
     versions = table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()
     if len(versions) > 1:

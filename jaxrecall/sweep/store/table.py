@@ -28,7 +28,7 @@ from ...cli.version import __version__
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
-from ..files import PARTS, Json, Unreadable, holds_results, read_json
+from ..files import PARTS, TABLE, Json, Unreadable, holds_results, read_json
 
 
 def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -50,6 +50,12 @@ meaning. These metadata are written to the files.
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
 VERSION = ["code_version", "precision"]
+BLOCK_ROWS = 2**17
+"""Tables with fewer rows are joined to one of about this size while files are read.
+Memory allocators return large arrays to the system when a column is freed, and keep
+many small ones.
+"""
+
 NEEDED = [*RUN, *VERSION, "status"]
 """The columns that every part must have. They must not contain nulls."""
 
@@ -92,6 +98,7 @@ keys:
     sources     a dict from the user's own laws or simulator to hashes of their source
     columns     a dict from each column that the user added to the simulator of this
         package, to the path and digest of the function of the column
+    merged      digests of the files whose rows `compact` has merged into this table
 
 In a file, the entry also contains the time at which the file was written, and the
 versions that wrote it.
@@ -166,7 +173,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
     the table.
     """
     match name:
-        case "axes" | "kept" | "xla_flags":
+        case "axes" | "kept" | "xla_flags" | "merged":
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
@@ -305,6 +312,45 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
     except Exception as error:
         if os.path.lexists(path):
             unreadable.append((path, in_one_line(error)))
+
+
+def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Table]:
+    """Yields the tables in these files. A part whose rows `compact` has merged into one
+    of them is left out, unless that table cannot be read.
+
+    Files that cannot be read are added to `unreadable`, and files that no longer exist
+    are left out.
+    """
+    paths = list(paths)
+    table_of = {}
+    for path in paths:
+        if path.name == TABLE:
+            schema = _schema_of_part(path)
+            merged = read_facts(schema).get("merged") if schema else None
+            table_of |= dict.fromkeys(merged or (), path)
+    read, left_out = set(), {}
+    for path in paths:
+        table = table_of.get(hash_file(path)) if table_of else None
+        if table:
+            left_out[path] = table
+            continue
+        for rows in rows_in(path, unreadable):
+            read.add(path)
+            yield rows
+    for path, table in left_out.items():
+        if table not in read:
+            yield from rows_in(path, unreadable)
+
+
+def hash_file(path: Path) -> str:
+    """Returns a digest of the contents of a file, or an empty text if there is no
+    file.
+    """
+    with suppress(OSError):
+        if path.is_file():  # a pipe would wait forever
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return ""
 
 
 class _Part(NamedTuple):
@@ -476,8 +522,10 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     lacks a column, the column is null in the rows of that table. Raises StoreError if
     the tables are incompatible.
     """
-    parts = list(filter(len, tables))
-    facts = [read_facts(part) for part in parts] or [{}]
+    descriptions: list[Json] = []
+    blocks = list(_in_blocks(tables, descriptions))
+    pa.default_memory_pool().release_unused()
+    facts = descriptions or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -486,12 +534,34 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         )
     first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        table = pa.concat_tables([*first, *parts], promote_options="permissive")
+        table = pa.concat_tables([*first, *blocks], promote_options="permissive")
     except pa.ArrowException as error:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
         ) from error
     return with_facts(table, _joint_facts(facts, table))
+
+
+def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Table]:
+    """Yields the rows of all tables in blocks. Small tables that follow each other and
+    have the same columns are copied into one block. The description of each table is
+    added to `facts`.
+    """
+    small, n_rows = [], 0
+    for table in filter(len, tables):
+        facts.append(read_facts(table))
+        if small and not small[0].schema.equals(table.schema):
+            yield from small
+            small, n_rows = [], 0
+        small.append(table)
+        n_rows += len(table)
+        if n_rows >= BLOCK_ROWS:
+            block = small[0]
+            if len(small) > 1:
+                block = pa.concat_tables(small).combine_chunks()
+            small, n_rows = [], 0
+            yield block
+    yield from small
 
 
 def is_last(table: pa.Table) -> pa.ChunkedArray:
