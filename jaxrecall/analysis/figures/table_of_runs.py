@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 
 from ...errors import UsageError
@@ -232,9 +233,9 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     if along not in df and roles.axes:
         return tuple(name for name in roles.axes if name != along and _varies(df, name))
     families, _ = cells.families(df, roles, along)
-    every = [cell.at for family in families for cell in family.cells]
-    axes = [*common(ORDER, every[0]), *without(every[0], ORDER)]
-    return tuple(axis for axis in axes if len({str(at[axis]) for at in every}) > 1)
+    every = pd.concat([family.at.astype(str) for family in families])
+    axes = [*common(ORDER, every), *without(every, ORDER)]
+    return tuple(axis for axis in axes if _varies(every, axis))
 
 
 def _varies(df: Table, name: str) -> bool:
