@@ -116,42 +116,21 @@ def estimate(
     rising = [family.mirrored(theta) for theta in thetas]
     levels = [summary.crossed(theta) for theta in rising]
     edge, curves = edge_of(*levels), []
-    for theta, level, given in zip(rising, levels, thetas, strict=True):
+    is_fraction = family.is_fraction or summary != MEAN
+    for i, level in enumerate(levels):
         if not curves or summary != MEAN:
-            compared = _summarised(family, summary, theta)
-            curves = [_curve(compared, i, edge) for i in range(len(compared.cells))]
+            curves = []
+            for cell in family.cells:
+                with np.errstate(invalid="ignore"):
+                    values = (cell.k / cell.n).T
+                values = summary.values(values, rising[i], family.falls)
+                if is_fraction:  # means are clipped to the range edge to 1 - edge
+                    curves.append(Curve(np.log(cell.N), values, edge))
+                else:
+                    curves.append(MeanCurve(np.log(cell.N), values, family.falls))
         crossings = [curve.crossing(level) for curve in curves]
-        estimates = Estimates(compared, given, level, curves, crossings)
+        estimates = Estimates(family, thetas[i], level, curves, crossings)
         yield estimate_at_best(estimates, best) if best else estimates
-
-
-def _summarised(family: Family, summary: Summary, theta: float) -> Family:
-    """Returns the family with the numbers whose mean over seeds the summary compares.
-
-    `theta` rises along the axis, as the values of the cells do.
-    """
-    if summary == MEAN:
-        return family
-    cells = []
-    for cell in family.cells:
-        has = cell.n > 0
-        values = cell.k / np.where(has, cell.n, 1)
-        k = np.where(has, summary.values(values, theta, family.falls), 0.0)
-        cells.append(cell._replace(k=k, n=has.astype(float)))
-    return replace(family, cells=cells, is_fraction=True)
-
-
-def _curve(family: Family, i: int, edge: float) -> AnyCurve:
-    """Returns the curve of the cell with index i.
-
-    Mean fractions are clipped to the range from `edge` to 1 - `edge`.
-    """
-    cell = family.cells[i]
-    with np.errstate(invalid="ignore"):
-        values = (cell.k / cell.n).T
-    if family.is_fraction:
-        return Curve(np.log(cell.N), values, edge)
-    return MeanCurve(np.log(cell.N), values, family.falls)
 
 
 def _estimate_means(family: Family) -> Estimates:
@@ -172,9 +151,9 @@ def _mean(values: np.ndarray) -> Crossing:
     total, count = np.nansum(values), int(has.sum())
     if not total > 0:
         return Crossing(np.inf)
-    others = np.where(has, total - values, total)
-    rest = others / np.where(has, max(count - 1, 1), count)
-    change = np.log(rest / (total / count), where=rest > 0, out=np.zeros(len(values)))
+    others = (total - values) / max(count - 1, 1)
+    rest = np.where(has, others, total / count)
+    change = np.log(np.where(rest > 0, rest / (total / count), 1.0))
     log = float(np.log(total / count))
     return Crossing(
         log,

@@ -55,7 +55,6 @@ def as_given(frame: Table, roles: Roles) -> Table:
     are:
 
     - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
-    - `gamma2` is null where it equals gamma, if it then has fewer distinct values.
     - The text of a law loses its parameters if other runs have the same law with other
       parameters. Columns such as embedding.rho are then axes.
     - The path of an embedding file loses its folder, because a sweep may be resumed
@@ -84,7 +83,6 @@ def as_given(frame: Table, roles: Roles) -> Table:
     for name in common(("pool", "batch"), frame):
         if is_numeric(frame[name]):
             frame[name] = frame[name].fillna(0).astype(np.int64)
-    _drop_equal_gamma2(frame)
     return frame
 
 
@@ -122,18 +120,6 @@ def _fill_training(frame: Table) -> None:
         values = frame[name].dropna().unique()
         if len(values) == 1 and frame[name].isna().equals(alone):
             frame[name] = values[0]
-
-
-def _drop_equal_gamma2(frame: Table) -> None:
-    """Makes gamma2 null where it equals gamma, if it then has fewer distinct values."""
-    if not {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
-        return
-    gamma2 = frame["gamma2"]
-    is_gamma = rounded(gamma2 / frame["gamma"]).fillna(1) == 1
-    own = gamma2.mask(is_gamma)
-    n_values = rounded(gamma2).nunique(dropna=False)
-    if own.notna().any() and own.nunique(dropna=False) < n_values:
-        frame["gamma2"] = own
 
 
 def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:

@@ -12,14 +12,12 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import yaml
 
@@ -28,7 +26,6 @@ from ...sweep.files import (
     atomic_write,
     held_folder,
     holds_results,
-    is_file,
     local_path,
     plain_name,
     refuse_link,
@@ -36,7 +33,7 @@ from ...sweep.files import (
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
-from ...sweep.store.table import older, record_rows
+from ...sweep.store.table import is_ours, older, record_rows
 from ...sweep.summary import MEAN
 from ..figures import charts
 from ..figures.figure import Chart
@@ -60,15 +57,12 @@ from ..figures.table_of_runs import (
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
-from ..fit.columns import groups, without
+from ..fit.columns import Table, groups, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
 from ..fit.steps import at_steps, parse_steps
-from ..fit.write import beside, check_folder, summarise, unwritable
-
-PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
-"""The regular expression for the beginning of a page, with its record of the rows."""
+from ..fit.write import beside, summarise, unwritable
 
 MADE = re.compile(
     r'<span class="file">([^<]*)/([\w.-]+)\.((?:png|pdf|svg)(?:, \.(?:png|pdf|svg))*)<',
@@ -80,22 +74,15 @@ MADE = re.compile(
 
 
 class Picture(NamedTuple):
-    """A drawn figure: its name, heading, remark, width in rem, SVG, files, caption."""
+    """A drawn figure: its name, heading, remark, caption, width in rem, SVG, files."""
 
     name: str
     heading: str
     remark: str
+    caption: str
     width: str
     svg: str
     files: dict[str, bytes]
-    caption: str = ""
-
-
-class Cells(NamedTuple):
-    """A table of the page."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -130,7 +117,6 @@ def write(
     _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
-    check_folder(folder)
     for module in asked.trust:
         trusted(module)
     with look(asked.style, "report"):  # checks style and size before the fit
@@ -177,9 +163,7 @@ def write(
 
 
 def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
-    """Returns the path of the page; raises UsageError if the path is a folder, and
-    FitError if the system allows no file of that name.
-    """
+    """Returns the path of the page; raises UsageError if the path is a folder."""
     if asked.out:
         out = local_path(asked.out)
     elif is_folder:
@@ -190,12 +174,6 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
         raise UsageError(
             f"--out: {out} is a folder; give a file, as in {out / 'report.html'}"
         )
-    try:
-        os.lstat(out)
-    except FileNotFoundError:
-        pass
-    except OSError as error:  # such as a name that is too long
-        raise unwritable(out, error) from error
     return out
 
 
@@ -207,12 +185,19 @@ def _pictures(
     on_progress: Callable[[str, int, int], None],
 ) -> list[Picture]:
     """Draws all figures, and returns their pictures."""
-    pictures = []
+    pictures, size = [], sized(asked.size)
     with look(asked.style, "report"):
         for name, heading, chart in figures(runs, found, asked, predicted):
             on_progress(f"drawing {name}", 0, 0)
-            picture = _drawn(name, heading, chart, asked)
-            pictures.append(picture._replace(caption=_caption(name, chart, runs)))
+            figure = replace(chart, size=size).figure()
+            svg, files = rendered(figure, name, asked.format)
+            points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
+            width, caption = (
+                f"{points / 72 / PAGE * 56:.0f}",
+                _caption(name, chart, runs),
+            )
+            about = (name, heading, chart.remark, caption)
+            pictures.append(Picture(*about, width, svg, files))
     return pictures
 
 
@@ -242,15 +227,6 @@ def _caption(name: str, chart: Chart, runs: Runs) -> str:
     if any(layer.legend.startswith("theory") for layer in chart.layers):
         told += THEORY
     return told
-
-
-def _drawn(name: str, heading: str, chart: Chart, asked: Namespace) -> Picture:
-    """Draws a chart, and returns the picture."""
-    chart = replace(chart, size=sized(asked.size))
-    svg, files = rendered(chart.figure(), name, asked.format)
-    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
-    width = f"{points / 72 / PAGE * 56:.0f}"
-    return Picture(name, heading, chart.remark, width, svg, files)
 
 
 def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
@@ -286,11 +262,8 @@ def _earlier_page(out: Path) -> str:
     """
     if not os.path.lexists(out):
         return ""
-    if is_file(out) and not os.path.islink(out):
-        with suppress(OSError), open(out, encoding="utf-8", errors="replace") as file:
-            start = file.read(200)
-            if PAGE_START.match(start):
-                return start + file.read()
+    if is_ours(out) and not os.path.islink(out):
+        return out.read_text("utf-8", "replace")
     raise UsageError(
         f"--out: {out} is not a page that jaxrecall wrote, and is not replaced; move it"
         " away, or choose another --out"
@@ -420,7 +393,7 @@ MOST_VALUES = 8
 """The largest number of values of an axis that are listed."""
 
 
-def axes(runs: Runs) -> Cells:
+def axes(runs: Runs) -> Table:
     """Returns a table of what varies, and of the other settings that figures name."""
     body = []
     for name in (*runs.axes, runs.along):
@@ -433,7 +406,7 @@ def axes(runs: Runs) -> Cells:
     for name in without(constants, (*runs.axes, runs.along)):
         meaning = runs.roles.labels.get(name, "")
         body.append([name, meaning, f"{text(constants[name])} in all rows"])
-    return Cells(["axis", "meaning", "values"], body)
+    return pd.DataFrame(body, columns=["axis", "meaning", "values"])
 
 
 OPEN_ROWS = 24
@@ -451,33 +424,27 @@ def page(**values: object) -> str:
         lstrip_blocks=True,
     )
     text = Path(__file__).with_name("page.html").read_text("utf-8")
-    return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
+    with pd.option_context("display.max_colwidth", None):
+        return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
 
 
-def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
+def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Table:
     """Returns a table with the critical value for each cell and theta, and with what
     theory predicts, if it predicts any.
     """
     columns = found.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
-    parts = []
-    for theta in found.thresholds["theta"].unique():
-        parts.append(predicted.beside(runs.thresholds(found, theta), theta))
-    stars = pd.concat(parts, ignore_index=True)
-    has_theory = bool(np.isfinite(stars["theory"].to_numpy(float)).any())
-    body = []
-    for row in stars.to_dict("records"):
-        cells = [text(row[name]) for name in names]
-        cells += [f"{row['theta']:g}", _star(row)]
-        if has_theory:
-            cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))
-        cells += [row["n_seeds"], row["n_levels"], row["warning"]]
-        body.append(cells)
-    heads = [*names, "theta", f"{runs.along}*", "seeds", "levels", "warning"]
-    if has_theory:
-        heads.insert(-3, "theory")
-    return Cells(heads, body)
+    thetas = found.thresholds["theta"].unique()
+    parts = [predicted.beside(runs.thresholds(found, one), one) for one in thetas]
+    stars: Table = pd.concat(parts, ignore_index=True)
+    table = stars[[*names, "theta"]].map(text)
+    table[f"{runs.along}*"] = list(map(_star, stars.to_dict("records")))
+    if not stars["theory"].isna().all():
+        table["theory"] = stars["theory"].map(rounded, na_action="ignore").fillna("")
+    return table.assign(
+        seeds=stars["n_seeds"], levels=stars["n_levels"], warning=stars["warning"]
+    )
 
 
 def _star(row: Mapping[str, Any]) -> str:
@@ -511,7 +478,7 @@ STATED = {
 
 def provenance(
     runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
-) -> Cells:
+) -> Table:
     """Returns the table of the section on provenance.
 
     The table describes the runs and the software versions that computed them. It also
@@ -541,7 +508,7 @@ def provenance(
                 value = ", ".join(f"{one} {number}" for one, number in value.items())
             told[name] = value
     told["this report"] = command
-    return Cells(["", ""], [*told.items()])
+    return pd.DataFrame([*told.items()], columns=["", ""])
 
 
 def _grid(manifest: object) -> str:
