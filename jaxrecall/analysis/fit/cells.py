@@ -35,7 +35,7 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import advise_on_copies, choose_one
+from .repeated import advise_on_copies
 from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
@@ -327,15 +327,8 @@ def _refuse_runs_twice(
     if twice.empty:
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
-    stored = given.loc[frame.index]
-    differ = []
-    for name in common(("code_version", "precision", "n_test"), frame):
-        if stored[name].nunique() > 1:
-            differ.append(name)
-    advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
-    if differ:
-        one = choose_one(stored, differ[:1])
-        advice = f"the table mixes {', '.join(differ)}; keep one of each, as in {one}"
+    results = (roles.measure, *COUNTS)
+    advice = advise_on_copies(given.loc[frame.index], point, results)
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}; {advice}"
     )

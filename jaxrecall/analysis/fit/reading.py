@@ -133,10 +133,9 @@ def _read_parquet(path: Path) -> Table:
     """Returns the rows of a Parquet file. Its description becomes attributes."""
     import pyarrow.parquet as pq
 
-    # pyarrow cannot open a path that is not UTF-8
-    with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
-        table = file.read()
-        frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
+    with open(path, "rb") as file:  # pyarrow cannot open a path that is not UTF-8
+        table = pq.ParquetFile(file).read()
+    frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     facts = about(table)
     for name in STATED:
         if facts.get(name) is not None:

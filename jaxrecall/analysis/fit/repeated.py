@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,22 +55,15 @@ def tell_repeated_apart(
 
 
 def choose_one(stored: Table, names: Sequence[str]) -> str:
-    """Returns an expression that selects rows with one value of each column.
+    """Returns an expression that selects rows like the first one.
 
     `stored` are rows of the table `df` as its owner has it.
     """
     conditions = []
     for name in names:
-        if stored[name].nunique(dropna=False) < 2:
-            continue
-        value = next(iter(stored[name].dropna().tolist()), None)
-        column = f"df[{_code(name)}]"
-        if value is None:
-            conditions.append(f"{column}.isna()")
-            stored = stored[stored[name].isna()]
-        else:
-            conditions.append(f"{column} == {_code(value)}")
-            stored = stored[stored[name] == value]
+        value = stored[name].tolist()[0]
+        test = ".isna()" if is_missing(value) else f" == {_code(value)}"
+        conditions.append(f"df[{_code(name)}]{test}")
     if len(conditions) > 1:
         conditions = [f"({condition})" for condition in conditions]
     return f"df[{' & '.join(conditions)}]"
@@ -88,8 +82,7 @@ def advise_on_copies(
             "no setting of the table tells them apart; add the column that does, or"
             " name it in --axes or --average"
         )
-    shown = ", ".join(map(_code, columns))
-    return f"keep one row of each, as in df.drop_duplicates([{shown}])"
+    return f"keep one row of each, as in df.drop_duplicates({json.dumps(columns)})"
 
 
 def list_values(column: Table) -> str:
@@ -105,12 +98,7 @@ def list_values(column: Table) -> str:
 
 
 def _code(value: AxisValue) -> str:
-    """Returns Python code for a value. Text is in double quotes if it contains none."""
-    if not isinstance(value, (str, int, float, complex, bytes)):
-        value = str(value)  # pandas compares dates with text
-    if isinstance(value, float) and np.isinf(value):
-        return f'float("{value}")'
-    code = repr(value)
-    if code[:1] == "'" and '"' not in code:
-        return f'"{code[1:-1]}"'
-    return code
+    """Returns Python code for a value, with text in double quotes."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)

@@ -9,7 +9,6 @@ misfit and the warnings of each law.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -61,34 +60,28 @@ NOT_CROSSING = (
 
 WARNINGS = {
     PLATEAU: "plateau: {last}, the largest; it levels off",
-    NOT_REACHED: "not reached: {last}, the largest; it still rises",
-    "flat": "not reached: {last}, the largest; it hardly rises with {along}",
-    "reversed": "falls: {first}, the smallest, {last}, the largest",
-    "returns": "rises above theta and falls again: {top}, {last}, the largest",
+    NOT_REACHED: "not reached: {last}, the largest; it still moves towards theta",
+    "flat": "not reached: {last}, the largest; it hardly changes with {along}",
+    "reversed": "moves away from theta: {first}, the smallest, {last}, the largest",
+    "returns": "crosses theta and returns: {top}, {last}, the largest",
     "one level": "one {along} level: no curve",
-    ABOVE: "above theta from the smallest on: {first}",
+    ABOVE: "beyond theta from the smallest on: {first}",
     "one step": (
-        "rises within one step of {along}: the crossing is anywhere between N_below and"
-        " N_above"
+        "crosses within one step of {along}: the crossing is anywhere between N_below"
+        " and N_above"
     ),
     "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
-    "not monotone": "not monotone: {measure} falls by {drop:.2g} as {along} grows",
+    "not monotone": "not monotone: {measure} turns back by {drop:.2g} as {along} grows",
     "at the end": "{caution}: try beyond it",
     FEW_SEEDS: f"no interval: {{seeds}}, {MIN_SEEDS} are needed",
-    "not surely below": (
-        "crossing not sure: no level is surely below theta; not in the law"
-    ),
-    "not surely above": (
-        "crossing not sure: no level is surely above theta; not in the law"
+    UNDECIDED: (
+        "crossing not sure: no level is surely on one side of theta; not in the law"
     ),
 }
 """A dict from a state, or from a further caution about a cell, to its text.
 
 The accuracies in a warning are measured means.
 """
-
-MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
-"""The words that are exchanged in warnings if accuracy falls along the axis."""
 
 REMARK = {"diagnostic": "remark", "subject": "", "part": "", "regime": ""}
 """The row of a remark in the diagnostics, without its text."""
@@ -212,21 +205,19 @@ def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
 def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
     """Yields the warnings about the cell with index i."""
     cell, crossing, curve = e.family.cells[i], e.crossings[i], e.curves[i]
-    n_below = _n_below(crossing, curve)
+    n_below, crosses = _n_below(crossing, curve), crossing.side == 0
     gap = np.ptp(curve.x[n_below - 1 : n_below + 1])
     is_step = crossing.step > STEP * gap
     drop = _drop(cell, curve)
     caution = e.cautions[i] if e.cautions else ""
-    open_below, open_above = crossing.is_open
     holds = {
-        "one step": crossing.side == 0 and is_step,
-        "coarse": crossing.side == 0 and not is_step and np.exp(gap) > COARSE,
-        state: crossing.side != 0,
+        "one step": crosses and is_step,
+        "coarse": crosses and not is_step and np.exp(gap) > COARSE,
+        state: not crosses,
         "not monotone": drop > 0.1 and state not in ("reversed", "returns"),
         "at the end": caution,
         FEW_SEEDS: cell.n_seeds < MIN_SEEDS,
-        "not surely below": open_below,
-        "not surely above": open_above,
+        UNDECIDED: any(crossing.is_open),
     }
     facts = {
         "along": e.family.along,
@@ -241,10 +232,7 @@ def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
     }
     for name, is_so in holds.items():
         if is_so:
-            text = WARNINGS[name]
-            if e.family.falls:
-                text = re.sub("|".join(MIRRORED), lambda word: MIRRORED[word[0]], text)
-            yield text.format(**facts)
+            yield WARNINGS[name].format(**facts)
 
 
 def _drop(cell: Cell, curve: AnyCurve) -> float:
@@ -355,13 +343,12 @@ def diagnose(
 
 def _left_out(e: Estimates) -> str:
     """The numbers of cells that are not in the law, with the reasons."""
-    side = "below" if e.family.falls else "above"
     never, unsure = "theta not reached", "crossing not sure"
     if e.family.what:
         never, unsure = "mean 0", "all of the mean from one seed"
     reasons = {
         never: e.side == 1,
-        f"{side} theta from the smallest {e.family.along} on": e.side == -1,
+        f"beyond theta from the smallest {e.family.along} on": e.side == -1,
         unsure: (e.side == 0) & ~e.sure,
         f"fewer than {MIN_SEEDS} seeds": e.sure & ~e.inside,
     }

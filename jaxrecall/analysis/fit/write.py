@@ -323,9 +323,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         columns["axis"] = map(symbol, table["axis"])
         columns["exponent"] = map(_exponent, rows)
         columns["cells"] = map(_setting, table["n_cells"])
-        columns["misfit / noise"] = [
-            _setting(row.get("misfit"), "{:.1f}") for row in rows
-        ]
+        columns["misfit / noise"] = map(_misfit, rows)
     else:
         columns[symbol(rows[0]["axis"], "^*")] = map(_critical, rows)
     lines = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
