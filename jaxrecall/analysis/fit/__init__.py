@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from itertools import product
 from numbers import Real
 
-import numpy as np
-
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number
 from ...sweep.grid.expr import Expression, parse
@@ -165,15 +163,20 @@ def fit(
         )
     if law is None and (first.is_fraction or chosen.is_share):
         _check_fractions(thetas)
-    laws = _regimes(families, where, by, best)
+    laws, used = _laws(families, where, by, best), set()
     thresholds, exponents, diagnostics, compared, forms = [], [], [], [], []
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
-    for family, regimes in zip(families, laws, strict=True):
+    for family in families:
         for estimates in estimate(family, thetas, best, chosen):
             if law is None:
                 thresholds += tables.thresholds(estimates)
-            for regime, among in regimes.items():
-                within = estimates.take(np.flatnonzero(among))
+            settings = estimates.family.at.to_dict("records")
+            for regime, expression in laws.items():
+                among = [i for i, at in enumerate(settings) if _holds(expression, at)]
+                if not among:
+                    continue
+                used.add(regime)
+                within = estimates.take(among)
                 rows = tables.exponents(within, regime)
                 exponents += rows
                 diagnostics += tables.diagnose(within, rows, regime)
@@ -183,6 +186,8 @@ def fit(
                     forms += compare_forms(within, floor, regime)
             done += len(family.cells)
             on_progress(done, total)
+    if empty := without(laws, used):
+        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
     diagnostics += [tables.REMARK | {"text": remark} for remark in remarks]
     columns = [*first.at, *without(first.names, tables.THRESHOLDS)]
     axes = without(columns, [along])  # along is an axis of the law of a mean
@@ -228,48 +233,31 @@ def _check_fractions(thetas: Sequence[float]) -> None:
         raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
 
 
-def _regimes(
+def _laws(
     families: Sequence[Family],
     where: str | Sequence[str],
     by: str | None,
     best: str | None,
-) -> list[dict[str, list[bool]]]:
-    """Returns, for each family, a dict from the expression of a law to a mask of cells.
+) -> dict[str, Expression]:
+    """Returns the expressions that select the cells of the laws, by their texts.
 
     There is a law for each expression, and for each value of the axis `by` if an axis
     is given. If `where` contains expressions, too, each of them is combined with each
-    value. If neither is given, a single law with the expression "" contains all cells.
-    Cells that differ in the axis `best` alone are one cell. Raises FitError for an
-    expression that cannot be parsed, or that is true for no cell at all.
+    value. If neither is given, the only law, of all cells, has an empty text. Raises
+    FitError for an expression that cannot be parsed.
     """
-    each = [family.at for family in families]
-    if best:
-        cells.check_axis("best", best, each[0])
-        each = [at.drop(columns=best).drop_duplicates() for at in each]
+    axes = without(families[0].at, [best])
     texts = [where] if isinstance(where, str) else where
-    texts = dict.fromkeys(as_list("where", texts, TEXTS, FitError, MAX_THETAS))
+    texts = as_list("where", texts, TEXTS, FitError, MAX_THETAS)
     if by is not None:
-        cells.check_axis("by", by, each[0])
-        values = dict.fromkeys(
-            value for at in each for value in at[by].dropna().tolist()
-        )
-        equals = [f"{by} == {_literal(value)}" for value in values]
+        cells.check_axis("by", by, axes)
+        values = [x for family in families for x in family.at[by].dropna().tolist()]
+        equals = [f"{by} == {_literal(value)}" for value in dict.fromkeys(values)]
         pairs = product(texts, equals)
         texts = [f"({text}) and {one}" for text, one in pairs] if texts else equals
     if not texts:
-        return [{"": [True] * len(at)} for at in each]
-    expressions = [_read(text, [*each[0]]) for text in texts]
-    regimes = []
-    for at in each:
-        records, laws = at.to_dict("records"), {}
-        for expression in expressions:
-            among = [_holds(expression, record) for record in records]
-            if any(among):
-                laws[expression.text] = among
-        regimes.append(laws)
-    if empty := without(texts, set().union(*regimes)):
-        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
-    return regimes
+        return {"": parse("true", calls=False)}
+    return {text: _read(text, axes) for text in texts}
 
 
 def _literal(value: AxisValue) -> str:

@@ -279,8 +279,8 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
 
     Raises FitError if the axis is not a column of numbers greater than 0.
     """
-    refuse_numbers_as_text(frame, common([along], frame))
-    if along not in frame or frame[along].dtype.kind not in NUMBERS:
+    refuse_numbers_as_text(frame, [along])
+    if frame[along].dtype.kind not in NUMBERS:
         raise FitError(
             f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
         )

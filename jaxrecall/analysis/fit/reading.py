@@ -74,15 +74,13 @@ def read_tables(
 def rename_columns(frame: Table, columns: Mapping[str, str]) -> Table:
     """Returns the table with its columns named as in `columns`: new name -> old name.
 
-    Raises FitError if there is no such column, or if a new name is taken.
+    Raises FitError if there is no such column.
     """
     problems = []
     for name, given in columns.items():
         if given not in frame:
             has = ", ".join(map(str, frame))
             problems.append(f"columns: {name} = {given}: no such column; it has {has}")
-        elif name in without(frame, columns.values()):
-            problems.append(f"columns: {name} = {given}: {name} is a column, too")
     if problems:
         raise FitError(problems)
     return frame.rename(columns={given: name for name, given in columns.items()})

@@ -13,7 +13,6 @@ unless it was also given.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -55,6 +54,7 @@ def as_given(frame: Table, roles: Roles) -> Table:
     are:
 
     - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
+    - `gamma2` is null where it equals gamma, unless it does so everywhere.
     - The text of a law loses its parameters if other runs have the same law with other
       parameters. Columns such as embedding.rho are then axes.
     - The path of an embedding file loses its folder, because a sweep may be resumed
@@ -64,10 +64,8 @@ def as_given(frame: Table, roles: Roles) -> Table:
     """
     from pandas.api.types import infer_dtype
 
-    frame = frame.copy()
     halves = frame.columns[frame.dtypes == np.float16]
-    if len(halves):
-        frame = frame.astype(dict.fromkeys(halves, float))
+    frame = frame.astype(dict.fromkeys(halves, float))
     if not roles.is_ours:
         return frame
     for name, other in SAME_AS.items():
@@ -80,6 +78,10 @@ def as_given(frame: Table, roles: Roles) -> Table:
                 frame[name] = shorter
     _drop_parameters(frame)
     _fill_training(frame)
+    if {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
+        is_gamma = rounded(frame["gamma2"] / frame["gamma"]).fillna(1) == 1
+        if not is_gamma.all():
+            frame["gamma2"] = frame["gamma2"].mask(is_gamma)
     for name in common(("pool", "batch"), frame):
         if is_numeric(frame[name]):
             frame[name] = frame[name].fillna(0).astype(np.int64)
@@ -276,22 +278,20 @@ def _distinguish(
     return axes, followers
 
 
-NUMBER = re.compile(r"\s*[-+]?(\d[\d,_ ]*\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
-
-
-def _is_number_as_text(value: AxisValue) -> bool:
-    return isinstance(value, str) and bool(NUMBER.fullmatch(value))
-
-
 def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:
     """Raises FitError if a column contains numbers that are written as text, as in
     "1,024".
     """
+    import pandas as pd
+
     problems = []
     for name in names:
         values = frame[name].dropna()
-        if len(values) and all(map(_is_number_as_text, values.unique())):
-            problems.append(f"{name}: {holds(values, 'numbers that are no text')}")
+        if len(values) and not is_numeric(values):
+            plain = values.astype(str).str.replace("[,_ ]", "", regex=True)
+            numbers: Table = pd.to_numeric(plain, errors="coerce")
+            if numbers.notna().all():
+                problems.append(f"{name}: {holds(values, 'numbers that are no text')}")
     if problems:
         raise FitError(problems)
 

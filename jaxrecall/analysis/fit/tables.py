@@ -46,18 +46,6 @@ additional columns for the axes.
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
 
-NOT_CROSSING = (
-    PLATEAU,
-    NOT_REACHED,
-    "flat",
-    "reversed",
-    "returns",
-    "one level",
-    ABOVE,
-)
-"""The states of thresholds without a critical value; docs/thresholds.md explains them.
-"""
-
 WARNINGS = {
     PLATEAU: "plateau: {last}, the largest; it levels off",
     NOT_REACHED: "not reached: {last}, the largest; it still moves towards theta",

@@ -25,7 +25,6 @@ from .tables import (
     ABOVE,
     CROSSES,
     FEW_SEEDS,
-    NOT_CROSSING,
     NOT_REACHED,
     UNCHECKED,
     UNDECIDED,
@@ -163,15 +162,13 @@ def _crossings(thresholds: Table) -> str:
     cells = plural(len(thresholds), "cell")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
-    counts = thresholds["state"].value_counts()
+    counts = thresholds["state"].value_counts(sort=False)
     n_unsure = counts.get(UNDECIDED, 0)
-    n_cross = counts.get(CROSSES, 0) + counts.get(FEW_SEEDS, 0) + n_unsure
-    parts = [f"{n_cross} cross"]
+    crossing = common((CROSSES, FEW_SEEDS, UNDECIDED), counts)
+    parts = [f"{counts[crossing].sum()} cross"]
     if n_unsure:
         parts[0] += f", {n_unsure} of them not surely enough for the law"
-    for state in NOT_CROSSING:
-        if state in counts:
-            parts.append(f"{counts[state]} {state}")
+    parts += [f"{n} {state}" for state, n in counts.drop(crossing).items()]
     return f"{cells}: {'; '.join(parts)}"
 
 
