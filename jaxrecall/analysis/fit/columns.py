@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import shown
+from ...model.values import to_12_digits
 
 Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
@@ -70,6 +71,15 @@ def n_values(frame: Table, name: str) -> int:
 def varying(frame: Table, names: Iterable[str]) -> list[str]:
     """The names of columns with two or more values."""
     return [name for name in names if n_values(frame, name) > 1]
+
+
+def rounded(column: Table) -> Table:
+    """Returns a column of floats rounded to 12 digits.
+
+    Values that differ only by rounding errors become equal.
+    """
+    values = column.dropna().unique()
+    return column.map({value: float(to_12_digits(value)) for value in values})
 
 
 def is_numeric(column: Table) -> bool:

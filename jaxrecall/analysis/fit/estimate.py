@@ -191,7 +191,7 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
         crossing = e.crossings[best]
         if crossing.side == 0:
             first = sign * order[:, options].min(axis=1)
-            crossing = _chosen_anew(crossing, first[1:] - first[0])
+            crossing = _chosen_anew(crossing, first - first[0])
         ends = {options[0]: "smallest", options[-1]: "largest"}
         caution = ""
         if len(options) > 1 and is_range and best in ends:
@@ -212,16 +212,15 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
 def _chosen_anew(crossing: Crossing, change: np.ndarray) -> Crossing:
     """Returns the crossing with an interval that accounts for the choice of the value.
 
-    For each seed, `change` contains the change of ln N* when the seed is left out and
-    the value is chosen again.
+    `change` contains 0, and for each seed the change of ln N* when the seed is left out
+    and the value is chosen again.
     """
     open_below, open_above = crossing.is_open
     is_open = (
-        open_below or bool((change == -np.inf).any()),
-        open_above or bool((change == np.inf).any()),
+        open_below or bool(np.isneginf(change).any()),
+        open_above or bool(np.isposinf(change).any()),
     )
     change = np.where(np.isfinite(change), change, 0.0)
-    crossing = crossing._replace(without=change, is_open=is_open)
-    y = _without_seeds(crossing, len(change))
+    y = crossing.log_x + change
     lo, hi = interval(y, crossing.n_seeds, crossing.shape_error)
-    return crossing._replace(lo=lo, hi=hi)
+    return crossing._replace(without=change[1:], is_open=is_open, lo=lo, hi=hi)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...model.values import is_missing
-from .columns import AxisValue, Table, common, groups, without
-from .table_axes import rounded
+from .columns import AxisValue, Table, common, groups, rounded, without
 
 FEW, LONGEST = 3, 60
 """The largest number of values of a column that a message lists, and of characters of
@@ -17,10 +16,16 @@ a value.
 """
 
 
-def tell_apart(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
+def tell_apart(
+    rows: Table,
+    placed: Sequence[str],
+    names: Sequence[str],
+    always: Sequence[str] = (),
+) -> list[str]:
     """Returns the columns that tell apart rows with equal values of `placed`.
 
-    A column is left out if its values follow from those of the columns before it.
+    A column is left out if its values follow from those of the columns before it,
+    unless it is among `always` and varies.
     """
     several = []
     known = [*dict.fromkeys(placed)]
@@ -31,7 +36,7 @@ def tell_apart(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list
         if rows[name].dtype.kind == "f":
             rows = rows.assign(**{name: rounded(rows[name])})
         n_apart = groups(rows, [*known, name]).ngroups
-        if n_apart > n_groups:
+        if n_apart > n_groups or name in always:
             known.append(name)
             several.append(name)
             n_groups = n_apart

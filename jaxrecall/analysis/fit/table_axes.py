@@ -24,7 +24,6 @@ from ...model.point import (
     SAME_AS,
     STARTS,
     TRAINING,
-    to_12_digits,
     unusual,
 )
 from .columns import (
@@ -37,9 +36,12 @@ from .columns import (
     holds,
     is_numeric,
     n_values,
+    rounded,
     seed_columns,
+    varying,
     without,
 )
+from .repeated import tell_apart
 from .roles import Roles
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
@@ -73,9 +75,7 @@ def as_given(frame: Table, roles: Roles) -> Table:
             del frame[name]
     for name in common(("embedding", "embedding_out"), frame):
         if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
-            shorter = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
-            if (shorter != frame[name]).any():
-                frame[name] = shorter
+            frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
     _drop_parameters(frame)
     _fill_training(frame)
     if {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
@@ -105,9 +105,7 @@ def _drop_parameters(frame: Table) -> None:
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
                 varies = frame.groupby(bare)[name].transform("nunique") > 1
-                shorter = (varies | (len(texts) == 1)) & (bare != frame[name])
-                if shorter.any():  # otherwise, categories keep their order
-                    frame[name] = bare.where(shorter, frame[name])
+                frame[name] = bare.where(varies | (len(texts) == 1), frame[name])
 
 
 def _fill_training(frame: Table) -> None:
@@ -152,15 +150,6 @@ def parameters_of(frame: Table, fields: Iterable[str]) -> list[str]:
     return found
 
 
-def rounded(column: Table) -> Table:
-    """Returns a column of floats rounded to 12 digits.
-
-    Values that differ only by rounding errors become equal.
-    """
-    values = column.dropna().unique()
-    return column.map({value: float(to_12_digits(value)) for value in values})
-
-
 def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list[str]]:
     """Returns the axes of a table, and its settings that vary but are not axes.
 
@@ -181,8 +170,8 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
     left_out = (along, *following, *roles.averaged)
     if roles.axes is not None:
         names = []
-        for axis in (*stated, "step"):
-            names += common([axis, *parameters_of(frame, [axis])], frame)
+        for axis in (*stated, *common(["step"], frame)):
+            names += [axis, *parameters_of(frame, [axis])]
         names = [*dict.fromkeys(names)]
         axes, followers = _distinguish(frame, roles, names, left_out, along, stated)
         is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
@@ -204,10 +193,9 @@ def settings_of(frame: Table, roles: Roles) -> list[str]:
     if roles.counted:
         harmless.add("n_test")
     names = without(fields, harmless) + common(roles.rates, frame)
-    stated = common((*(roles.axes or ()), *roles.kept), frame)
     if roles.axes is None:
-        names += without(unstated(frame, roles), names)
-    names = [*dict.fromkeys((*names, *stated))]
+        names += unstated(frame, roles)
+    names += common((*(roles.axes or ()), *roles.kept), frame)
     names.sort(key=lambda name: n_values(frame, name))
     return [*dict.fromkeys((*common(roles.sizes, frame), *names))]
 
@@ -262,20 +250,16 @@ def _distinguish(
     `stated`, this test ignores `along`. A text field of a grid is an axis even if its
     values follow from sizes, because a law in the sizes would mix the texts.
     """
-    axes, followers = without(roles.sizes, left_out), []
-    for name in without(names, (*axes, *left_out)):
+    sizes, names = without(roles.sizes, left_out), without(names, left_out)
+    for name in names:
         if frame[name].dtype.kind == "f":
             frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
-        if n_values(frame, name) < 2:
-            continue
-        alike = axes if name in stated else [*axes, along]
-        n_apart = groups(frame, [*alike, name]).ngroups
-        is_text_of_grid = name in (roles.axes or ()) and frame[name].dtype.kind == "O"
-        if is_text_of_grid or n_apart > groups(frame, alike).ngroups:
-            axes.append(name)
-        else:
-            followers.append(name)
-    return axes, followers
+    listed = common(roles.axes or (), frame)
+    texts = [name for name in listed if frame[name].dtype.kind == "O"]
+    axes = sizes + tell_apart(frame, sizes, common(stated, names), texts)
+    axes += tell_apart(frame, [*axes, along], names, texts)
+    in_order = common(without(names, sizes), axes)
+    return [*sizes, *in_order], without(varying(frame, names), axes)
 
 
 def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:

@@ -363,14 +363,14 @@ def frames(
     """Converts the rows of a fit to three pandas tables with documented columns and
     types.
     """
-    stars = _frame([*axes, *THRESHOLDS], thresholds)
+    stars = frame((), [*axes, *THRESHOLDS], thresholds)
     stars = stars.astype({"copy_of": "string", "N_star": "float64", "record": "bool"})
     levels = ["N_below", "N_above"]
     stars[levels] = stars[levels].astype(float).convert_dtypes()
     return (
         stars,
-        _frame(EXPONENTS, exponents).astype({"record": bool, "rejected": bool}),
-        _frame(DIAGNOSTICS, diagnostics),
+        frame((), EXPONENTS, exponents).astype({"record": bool, "rejected": bool}),
+        frame((), DIAGNOSTICS, diagnostics),
     )
 
 
@@ -378,11 +378,7 @@ def frame(
     axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
 ) -> Table:
     """Returns a table whose first columns are the axes that differ between its rows."""
-    table = _frame([*axes, *columns], rows)
-    return table.drop(columns=[name for name in axes if table[name].nunique() < 2])
-
-
-def _frame(columns: Sequence[str], rows: Sequence[TableRow]) -> Table:
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=pd.Index(columns))
+    table: Table = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
+    return table.drop(columns=[name for name in axes if table[name].nunique() < 2])

@@ -12,7 +12,7 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -85,23 +85,11 @@ class Picture(NamedTuple):
     files: dict[str, bytes]
 
 
-@dataclass(frozen=True)
-class Report:
-    """The files of a report, its figures, and remarks on the rows and the fit.
-
-    `page` is the file of the page, and `folder` contains the files of the figures.
-    """
-
-    page: Path
-    folder: Path
-    pictures: list[Picture]
-    remarks: list[str]
-
-
 def write(
     asked: Namespace, command: str, on_progress: Callable[[str, int, int], None]
-) -> Report:
-    """Writes the report of a results folder or of a Parquet file.
+) -> list[str]:
+    """Writes the report of a results folder or of a Parquet file, and returns lines of
+    text: the remarks, the figures, and the paths of the files.
 
     Args:
         asked: the options of the command.
@@ -135,10 +123,10 @@ def write(
         rows = record_rows([every])
         facts = survey(table)
         manifest = Store(table).read_manifest()
+        manifest = manifest if isinstance(manifest, dict) else {}
     name = facts.get("grid") or beside(table, "").name
     predicted = Theory(runs)
     pictures = _pictures(runs, found, asked, predicted, on_progress)
-    values = thresholds(runs, found, predicted)
     told = [*remarks, *found.remarks, *map("theory: {}".format, predicted.messages)]
     html = page(
         rows=rows,
@@ -149,17 +137,26 @@ def write(
         pictures=pictures,
         folder=folder.name,
         formats=asked.format,
-        thresholds=values,
+        thresholds=thresholds(runs, found, predicted),
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
         law="\n".join(summarise(found)),
         provenance=provenance(runs, facts, manifest, command),
-        grid=_grid(manifest),
+        is_folder=is_folder,
+        grid=yaml.safe_dump(manifest.get("grid"), sort_keys=False, width=120),
+        has_theory=runs.has_theory,
+        is_search=runs.is_search,
     )
     try:
         _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
-    return Report(out, folder, pictures, [*told, *older(table, rows)])
+    lines = list(map("note: {}".format, [*told, *older(table, rows)]))
+    for picture in pictures:
+        remark = f" ({picture.remark})" if picture.remark else ""
+        lines.append(f"{picture.name}: {picture.heading}{remark}")
+    drawn = f"{len(pictures)} as {', '.join(asked.format)}"
+    size = f"{out.stat().st_size / 1e6:.2f} MB"
+    return [*lines, "", f"page:     {out} ({size})", f"figures:  {folder} ({drawn})"]
 
 
 def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
@@ -192,12 +189,11 @@ def _pictures(
             figure = replace(chart, size=size).figure()
             svg, files = rendered(figure, name, asked.format)
             points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
-            width, caption = (
-                f"{points / 72 / PAGE * 56:.0f}",
-                _caption(name, chart, runs),
-            )
-            about = (name, heading, chart.remark, caption)
-            pictures.append(Picture(*about, width, svg, files))
+            width = f"{points / 72 / PAGE * 56:.0f}"
+            kind, _, _ = name.partition("-")
+            caption = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
+            words = (name, heading, chart.remark, caption)
+            pictures.append(Picture(*words, width, svg, files))
     return pictures
 
 
@@ -214,19 +210,6 @@ BANDS = {
     "quartiles": "the quartiles, and lines the medians",
     "95 %": "95 % intervals",
 }
-HOLLOW = " Open marks have few seeds."
-THEORY = " Dashed lines are theory."
-
-
-def _caption(name: str, chart: Chart, runs: Runs) -> str:
-    """Returns what the marks of a figure are."""
-    kind, _, _ = name.partition("-")
-    told = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-    if kind == "accuracy" and runs.is_search:
-        told += HOLLOW
-    if any(layer.legend.startswith("theory") for layer in chart.layers):
-        told += THEORY
-    return told
 
 
 def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
@@ -477,7 +460,7 @@ STATED = {
 
 
 def provenance(
-    runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
+    runs: Runs, facts: Mapping[str, Any], manifest: Mapping[str, Any], command: str
 ) -> Table:
     """Returns the table of the section on provenance.
 
@@ -500,7 +483,6 @@ def provenance(
     todo = facts.get("todo")
     if todo:
         told["runs still to do"] = todo
-    manifest = manifest if isinstance(manifest, dict) else {}
     for key, name in STATED.items():
         if key in manifest:
             value = manifest[key]
@@ -509,10 +491,3 @@ def provenance(
             told[name] = value
     told["this report"] = command
     return pd.DataFrame([*told.items()], columns=["", ""])
-
-
-def _grid(manifest: object) -> str:
-    """Returns the YAML of the grid in a manifest, or an empty text if it has none."""
-    if not isinstance(manifest, dict) or "grid" not in manifest:
-        return ""
-    return yaml.safe_dump(manifest["grid"], sort_keys=False, width=120)
