@@ -35,7 +35,7 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import advise_on_copies
+from .repeated import advise_on_copies, choose_one
 from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
@@ -327,8 +327,11 @@ def _refuse_runs_twice(
     if twice.empty:
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
-    results = (roles.measure, *COUNTS)
-    advice = advise_on_copies(given.loc[frame.index], point, results)
+    stored = given.loc[frame.index]
+    advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
+    if mixed := varying(stored, common(("code_version", "precision"), stored)):
+        one = choose_one(stored, mixed)
+        advice = f"the table mixes {', '.join(mixed)}; keep one of each, as in {one}"
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}; {advice}"
     )

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.special import boxcox
 
 from ...errors import FitError
 from .columns import AxisValue, split, without
@@ -52,7 +53,7 @@ def _power(x: np.ndarray, y: np.ndarray) -> Form:
 
 
 def _logarithm(x: np.ndarray, y: np.ndarray) -> Form:
-    (floor, factor), _ = _linear(x, y, 0.0)
+    factor, floor = np.polyfit(np.log(x), y, 1, w=1 / y)
     return Form(np.nan, floor, factor)
 
 
@@ -60,27 +61,18 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
     middle = np.exp(np.log(x).mean())
     ratio = x / middle
 
-    def rms(p: float) -> float:
-        return _linear(ratio, y, p)[1]
+    def squares(p: float) -> float:
+        # the term is (x^p - 1) / p, or ln x for p = 0
+        _, squares, *_ = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y, full=True)
+        return squares.sum()
 
     grid = np.linspace(-LARGEST_POWER, LARGEST_POWER, 61)
-    best = min(grid, key=rms)
-    step = grid[1] - grid[0]
+    best, step = min(grid, key=squares), grid[1] - grid[0]
     bounds = (best - step, best + step)
-    p = minimize_scalar(rms, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x
-    constant, slope = _linear(ratio, y, p)[0]
+    options = {"xatol": 1e-6}
+    p = minimize_scalar(squares, bounds=bounds, method="bounded", options=options).x
+    slope, constant = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y)
     return Form(p, constant - slope / p, slope / p * middle**-p)
-
-
-def _linear(x: np.ndarray, y: np.ndarray, p: float) -> tuple[np.ndarray, float]:
-    """Fits y = c + b (x^p - 1) / p; returns c and b, and the rms of relative errors.
-
-    The term is ln x for p = 0.
-    """
-    term = np.expm1(p * np.log(x)) / p if p else np.log(x)
-    design = np.column_stack([np.ones(len(x)), term]) / y[:, None]
-    solved = np.linalg.lstsq(design, np.ones(len(x)), rcond=None)[0]
-    return solved, float(np.sqrt(np.mean((design @ solved - 1) ** 2)))
 
 
 FORMS: dict[str, Callable[[np.ndarray, np.ndarray], Form]] = {
