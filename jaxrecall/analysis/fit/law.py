@@ -229,7 +229,6 @@ class Law:
         the cluster of its original.
         """
         axes, origin = [*self.axes, *self.factors], self.family.origin
-        axes = [axis for axis in origin if axis in axes]
         agreed = {}
         for axis in axes:
             lines = numbered(origin, without(axes, [axis]))

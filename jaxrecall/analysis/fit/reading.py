@@ -116,15 +116,13 @@ def _read_file(path: Path) -> Table:
             what = "is neither a file nor a folder"
         raise FitError(f"{path}: {what}; allowed: {FILES}")
     try:
-        if path.suffix.lower() == ".csv":
-            return plain_table("table", pd.read_csv(path))
-        return plain_table("table", _read_parquet(path))
+        is_csv = path.suffix.lower() == ".csv"
+        frame = pd.read_csv(path) if is_csv else _read_parquet(path)
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        if isinstance(error, FitError):
-            raise
         raise FitError(
             f"{path}: cannot be read ({in_one_line(error)}); allowed: {FILES}"
         ) from error
+    return plain_table("table", frame)
 
 
 def _read_parquet(path: Path) -> Table:

@@ -162,8 +162,8 @@ def _copied(at: TableRow, origin: TableRow) -> str | None:
 
     Returns None if the cell is not a copy.
     """
-    settings = [f"{axis} = {value}" for axis, value in at.items()]
-    originals = [f"{axis} = {value}" for axis, value in origin.items()]
+    settings = [*map("{} = {}".format, at, at.values())]
+    originals = map("{} = {}".format, origin, origin.values())
     return ", ".join(without(originals, settings)) or None
 
 

@@ -362,11 +362,6 @@ def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
         f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
         f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
     )
-    if runs.is_search:
-        told += (
-            f" The levels of {along} are those of a search: many seeds near {along}*,"
-            " and single seeds elsewhere."
-        )
     if runs.has_theory:
         told += f" Theory: ours. {predicted.reason()}".rstrip()
     return told
@@ -378,17 +373,16 @@ MOST_VALUES = 8
 
 def axes(runs: Runs) -> Table:
     """Returns a table of what varies, and of the other settings that figures name."""
-    body = []
-    for name in (*runs.axes, runs.along):
-        values = ordered(runs.rows[name])
-        shown = ", ".join(map(text, values))
-        if len(values) > MOST_VALUES:
-            shown = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
-        body.append([name, runs.roles.labels.get(name, ""), shown])
+    varied = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
     constants = charts.constants(runs.rows, runs.roles)
-    for name in without(constants, (*runs.axes, runs.along)):
-        meaning = runs.roles.labels.get(name, "")
-        body.append([name, meaning, f"{text(constants[name])} in all rows"])
+    settings = {name: [value] for name, value in constants.items()} | varied
+    body = []
+    for name in (*varied, *without(settings, varied)):
+        values = settings[name]
+        listed = ", ".join(map(text, values))
+        if len(values) > MOST_VALUES:
+            listed = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
+        body.append([name, runs.roles.labels.get(name, ""), listed])
     return pd.DataFrame(body, columns=["axis", "meaning", "values"])
 
 
@@ -450,13 +444,8 @@ SETUP = (
 )
 """The columns whose values are listed and counted in the section on provenance."""
 
-STATED = {
-    "versions": "versions",
-    "commit": "commit",
-    "xla_flags": "XLA_FLAGS",
-    "command": "sweep",
-}
-"""A dict from an entry of the manifest to its name in the section on provenance."""
+STATED = ("versions", "commit", "xla_flags", "command")
+"""The entries of the manifest that the section on provenance lists."""
 
 
 def provenance(
@@ -483,11 +472,11 @@ def provenance(
     todo = facts.get("todo")
     if todo:
         told["runs still to do"] = todo
-    for key, name in STATED.items():
-        if key in manifest:
-            value = manifest[key]
-            if isinstance(value, dict):
-                value = ", ".join(f"{one} {number}" for one, number in value.items())
+    for name in STATED:
+        value = manifest.get(name)
+        if isinstance(value, dict):
+            value = ", ".join(f"{one} {number}" for one, number in value.items())
+        if value is not None:
             told[name] = value
     told["this report"] = command
     return pd.DataFrame([*told.items()], columns=["", ""])
