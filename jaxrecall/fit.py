@@ -241,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "floor",
         "summary",
     )
-    found = fit(
+    fitted = fit(
         frame,
         args.theta,
         on_progress=now_and_then(PLAIN_EVERY_SECONDS, _progress),
@@ -251,9 +251,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = {"rows": len(frame)}
     if is_folder(paths[0]):
         rows = record_rows([frame])
-    written = write(found, out, args.latex, rows)
+    written = write(fitted, out, args.latex, rows)
     _notes(remarks)
-    answer(*str(found).split("\n"), "")
+    answer(*str(fitted).split("\n"), "")
     for path, n_rows in written.items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     if len(paths) > 1:

@@ -142,12 +142,12 @@ def parameters_of(frame: Table, fields: Iterable[str]) -> list[str]:
 
     Only the laws in the given fields count.
     """
-    found = []
+    names = []
     for name in map(str, frame):
         field, dot, _ = name.partition(".")
         if dot and field in fields:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list[str]]:

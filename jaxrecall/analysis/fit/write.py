@@ -75,14 +75,14 @@ OF_LAW = ("theta", "part", "regime", "along", "n_seeds")
 """The columns of these tables that a summary shows only if their values differ."""
 
 
-def summarise(found: Iterable[Table]) -> Iterator[str]:
+def summarise(fitted: Iterable[Table]) -> Iterator[str]:
     """Yields the lines of a summary.
 
     For each theta, the summary contains the number of cells that cross, the exponents
     with their intervals, and every warning. If there are no thresholds, the summary
     contains the laws of a mean. A comparison and forms of a law follow as tables.
     """
-    thresholds, exponents, diagnostics = tables = tuple(found)
+    thresholds, exponents, diagnostics = tables = tuple(fitted)
     if thresholds.empty:
         yield from _laws(exponents, diagnostics, "")
     for theta in thresholds["theta"].unique():
@@ -90,7 +90,7 @@ def summarise(found: Iterable[Table]) -> Iterator[str]:
         yield f"theta = {theta:g}: {_crossings(crossings)}"
         yield from _laws(laws, told, "*")
     for name in FURTHER:
-        table = getattr(found, name, None)
+        table = getattr(fitted, name, None)
         if table is not None:
             yield f"{name}:\n{_shown(table)}"
 
@@ -227,7 +227,7 @@ def unwritable(out: Path, error: OSError) -> FitError:
 
 
 def write(
-    found: Any, out: Path, with_latex: bool, rows: Mapping[str, object]
+    fitted: Any, out: Path, with_latex: bool, rows: Mapping[str, object]
 ) -> dict[Path, int]:
     """Writes the tables of a fit, and returns a dict from path to number of rows.
 
@@ -235,14 +235,14 @@ def write(
     written, and StoreError if a file would replace one that this package did not make.
 
     Args:
-        found: a `Fit`.
+        fitted: a `Fit`.
         out: the folder.
         with_latex: whether to write the thresholds and the exponents also as LaTeX. A
             table without rows has no LaTeX file.
         rows: a description of the fitted rows. Each file contains this description.
     """
     files = {}
-    for name, table in vars(found).items():
+    for name, table in vars(fitted).items():
         if name != "remarks" and table is not None:
             files[out / f"{name}.parquet"] = _parquet(table, rows)
             if with_latex and name in ("thresholds", "exponents") and len(table):
@@ -256,7 +256,7 @@ def write(
             atomic_write(path, content)
     except OSError as error:
         raise unwritable(out, error) from error
-    return {path: len(getattr(found, path.stem)) for path in files}
+    return {path: len(getattr(fitted, path.stem)) for path in files}
 
 
 def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:

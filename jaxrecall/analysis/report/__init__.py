@@ -86,37 +86,37 @@ class Picture(NamedTuple):
 
 
 def write(
-    asked: Namespace, command: str, on_progress: Callable[[str, int, int], None]
+    options: Namespace, command: str, on_progress: Callable[[str, int, int], None]
 ) -> list[str]:
     """Writes the report of a results folder or of a Parquet file, and returns lines of
     text: the remarks, the figures, and the paths of the files.
 
     Args:
-        asked: the options of the command.
+        options: the options of the command.
         command: the command line that the page lists as its origin.
         on_progress: called with the name of the current step, the number of finished
             parts, and the total number of parts.
 
-    Raises UsageError, FitError or StoreError before anything is written.
+    Raises UsageError, FitError or StoreError.
     """
-    table, step = local_path(asked.table), parse_steps(asked.step)
+    table, step = local_path(options.table), parse_steps(options.step)
     is_folder = holds_results(Store(table).folder)
-    out = _page_of(asked, table, is_folder)
+    out = _page_of(options, table, is_folder)
     _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
-    for module in asked.trust:
+    for module in options.trust:
         trusted(module)
-    with look(asked.style, "report"):  # checks style and size before the fit
-        sized(asked.size)
-    every, remarks = read_tables(table, columns=parse_columns(asked.columns))
-    every = with_stated(every, asked.axes, asked.average)
+    with look(options.style, "report"):  # checks style and size before the fit
+        sized(options.size)
+    every, remarks = read_tables(table, columns=parse_columns(options.columns))
+    every = with_stated(every, options.axes, options.average)
     frame = at_steps(every, step)
-    roles = choose_measure(frame, roles_of(frame), asked.of)
-    along = choose_along(frame, roles, asked.along)
-    runs = Runs.of(frame, roles, along, chosen_summary(asked.summary))
-    _places(runs, asked)
-    found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
+    roles = choose_measure(frame, roles_of(frame), options.of)
+    along = choose_along(frame, roles, options.along)
+    runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
+    _places(runs, options)
+    fitted = runs.fitted(options.theta, partial(on_progress, "fitting"))
     rows = {"rows": len(every)}
     facts = manifest = {}
     if is_folder:
@@ -126,20 +126,20 @@ def write(
         manifest = manifest if isinstance(manifest, dict) else {}
     name = facts.get("grid") or beside(table, "").name
     predicted = Theory(runs)
-    pictures = _pictures(runs, found, asked, predicted, on_progress)
-    told = [*remarks, *found.remarks, *map("theory: {}".format, predicted.messages)]
+    pictures = _pictures(runs, fitted, options, predicted, on_progress)
+    told = [*remarks, *fitted.remarks, *map("theory: {}".format, predicted.messages)]
     html = page(
         rows=rows,
         title=f"{name}: how critical {along} scales",
-        question=question(runs, asked.theta, predicted),
+        question=question(runs, options.theta, predicted),
         axes=axes(runs),
         notes=told,
         pictures=pictures,
         folder=folder.name,
-        formats=asked.format,
-        thresholds=thresholds(runs, found, predicted),
+        formats=options.format,
+        thresholds=thresholds(runs, fitted, predicted),
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
-        law="\n".join(summarise(found)),
+        law="\n".join(summarise(fitted)),
         provenance=provenance(runs, facts, manifest, command),
         is_folder=is_folder,
         grid=yaml.safe_dump(manifest.get("grid"), sort_keys=False, width=120),
@@ -154,15 +154,15 @@ def write(
     for picture in pictures:
         remark = f" ({picture.remark})" if picture.remark else ""
         lines.append(f"{picture.name}: {picture.heading}{remark}")
-    drawn = f"{len(pictures)} as {', '.join(asked.format)}"
+    drawn = f"{len(pictures)} as {', '.join(options.format)}"
     size = f"{out.stat().st_size / 1e6:.2f} MB"
     return [*lines, "", f"page:     {out} ({size})", f"figures:  {folder} ({drawn})"]
 
 
-def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
+def _page_of(options: Namespace, table: Path, is_folder: bool) -> Path:
     """Returns the path of the page; raises UsageError if the path is a folder."""
-    if asked.out:
-        out = local_path(asked.out)
+    if options.out:
+        out = local_path(options.out)
     elif is_folder:
         out = table / "report.html"
     else:
@@ -176,18 +176,18 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
 
 def _pictures(
     runs: Runs,
-    found: Fit,
-    asked: Namespace,
+    fitted: Fit,
+    options: Namespace,
     predicted: Theory,
     on_progress: Callable[[str, int, int], None],
 ) -> list[Picture]:
     """Draws all figures, and returns their pictures."""
-    pictures, size = [], sized(asked.size)
-    with look(asked.style, "report"):
-        for name, heading, chart in figures(runs, found, asked, predicted):
+    pictures, size = [], sized(options.size)
+    with look(options.style, "report"):
+        for name, heading, chart in figures(runs, fitted, options, predicted):
             on_progress(f"drawing {name}", 0, 0)
             figure = replace(chart, size=size).figure()
-            svg, files = rendered(figure, name, asked.format)
+            svg, files = rendered(figure, name, options.format)
             points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
             width = f"{points / 72 / PAGE * 56:.0f}"
             kind, _, _ = name.partition("-")
@@ -263,20 +263,20 @@ def _listed(page: str, folder: str) -> set[str]:
     return names
 
 
-def _places(runs: Runs, asked: Namespace) -> Places:
+def _places(runs: Runs, options: Namespace) -> Places:
     """Returns the axes that are along x, make lines, or make panels.
 
     Raises UsageError if the options do not suit the runs.
     """
-    check_maps(asked.phase, runs.sizes)
+    check_maps(options.phase, runs.sizes)
     every = runs.axes
-    if asked.x and runs.along in columns_in(asked.x):
+    if options.x and runs.along in columns_in(options.x):
         every = runs.every
-    lines = [asked.lines] if asked.lines else None
-    place = arranged(runs.sizes, every, asked.x, lines, asked.panels)
+    lines = [options.lines] if options.lines else None
+    place = arranged(runs.sizes, every, options.x, lines, options.panels)
     x = place.x
     if x and x not in runs.sizes:
-        others = arranged(runs.sizes, runs.every, x, lines, asked.panels)
+        others = arranged(runs.sizes, runs.every, x, lines, options.panels)
         runs.check([x, *others.lines, *others.panels], "--lines or --panels")
     if x and runs.along not in columns_in(x):
         runs.check_cells([x, *place.lines, *place.panels], "--lines or --panels")
@@ -284,14 +284,14 @@ def _places(runs: Runs, asked: Namespace) -> Places:
 
 
 def figures(
-    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
+    runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[str, str, Chart]]:
     """Yields the name, the heading and the chart of each figure.
 
     A name is plain and occurs once, even where capital letters are not told apart.
     """
     names = set()
-    for words, heading, chart in _charts(runs, found, asked, predicted):
+    for words, heading, chart in _charts(runs, fitted, options, predicted):
         name = "-".join(map(plain_name, words))
         while name.lower() in names:
             name += "-2"
@@ -300,21 +300,21 @@ def figures(
 
 
 def _charts(
-    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
+    runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
-    along, theta, measure = runs.along, asked.theta[0], runs.measure
-    x, lines, panels = _places(runs, asked)
-    stars = {one: runs.thresholds(found, one) for one in asked.theta}
+    along, theta, measure = runs.along, options.theta[0], runs.measure
+    x, lines, panels = _places(runs, options)
+    stars = {one: runs.thresholds(fitted, one) for one in options.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
 
-    maps = asked.phase
+    maps = options.phase
     if x and along not in columns_in(x):
         for one in stars:
             words = ["critical", along.lower()]
             if one != theta:
                 words.append(f"{one:g}")
-            chart = charts.critical(runs, found, one, x, lines, panels, predicted)
+            chart = charts.critical(runs, fitted, one, x, lines, panels, predicted)
             yield words, f"Critical {along} at {runs.measure} {one:g}", chart
         if not runs.is_search:
             maps = maps or [(x, along)]
@@ -336,11 +336,11 @@ def _charts(
         words = ["phase"]
         if not runs.axes or (a, b) != (runs.axes[0], along):
             words += [a, b]
-        chart = charts.phase(runs, found, theta, a, b, predicted)
+        chart = charts.phase(runs, fitted, theta, a, b, predicted)
         yield words, f"Phase diagram: {b} against {a}", chart
 
     if first and stars[theta]["critical"].notna().sum() > 1:
-        chart = charts.collapse(runs, found, theta, first)
+        chart = charts.collapse(runs, fitted, theta, first)
         yield ["collapse"], "Data collapse", chart
 
 
@@ -405,15 +405,15 @@ def page(**values: object) -> str:
         return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
 
 
-def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Table:
+def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
     """Returns a table with the critical value for each cell and theta, and with what
     theory predicts, if it predicts any.
     """
-    columns = found.thresholds.columns
+    columns = fitted.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
-    thetas = found.thresholds["theta"].unique()
-    parts = [predicted.beside(runs.thresholds(found, one), one) for one in thetas]
+    thetas = fitted.thresholds["theta"].unique()
+    parts = [predicted.beside(runs.thresholds(fitted, one), one) for one in thetas]
     stars: Table = pd.concat(parts, ignore_index=True)
     table = stars[[*names, "theta"]].map(text)
     table[f"{runs.along}*"] = list(map(_star, stars.to_dict("records")))
