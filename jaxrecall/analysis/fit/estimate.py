@@ -58,7 +58,7 @@ class Estimates:
     def log_x(self) -> np.ndarray:
         """(1 + seeds, cells): ln N* from all seeds, then with each seed left out.
 
-        It is infinite for a cell that does not cross theta.
+        Cells that do not cross theta have infinite values.
         """
         n_seeds = self.family.cells[0].n.shape[1]
         return np.stack([_without_seeds(c, n_seeds) for c in self.crossings], axis=1)
