@@ -256,7 +256,7 @@ def _distinguish(
             frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
     listed = common(roles.axes or (), frame)
     texts = [name for name in listed if frame[name].dtype.kind == "O"]
-    axes = sizes + tell_apart(frame, sizes, common(stated, names), texts)
+    axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
     axes += tell_apart(frame, [*axes, along], names, texts)
     in_order = common(without(names, sizes), axes)
     return [*sizes, *in_order], without(varying(frame, names), axes)
