@@ -18,7 +18,7 @@ from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
 from .analysis.fit.roles import roles_of, with_stated
 from .analysis.fit.steps import LAST, parse_steps
-from .analysis.fit.write import check_folder, default_folder, write
+from .analysis.fit.write import default_folder, write
 from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
@@ -230,28 +230,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         usual = roles_of(frame).along or "N"
         along = args.along if args.along != usual else None
         out = default_folder(paths, args.law or args.of, along)
-    check_folder(out)
-    found = fit(
+    options = (
+        "where",
+        "along",
+        "of",
+        "best",
+        "by",
+        "law",
+        "compare",
+        "floor",
+        "summary",
+    )
+    fitted = fit(
         frame,
         args.theta,
         on_progress=now_and_then(PLAIN_EVERY_SECONDS, _progress),
-        where=args.where,
         step=step,
-        along=args.along,
-        of=args.of,
-        best=args.best,
-        by=args.by,
-        law=args.law,
-        compare=args.compare,
-        floor=args.floor,
-        summary=args.summary,
+        **{name: getattr(args, name) for name in options},
     )
-    _notes(remarks)
-    answer(*str(found).split("\n"), "")
     rows = {"rows": len(frame)}
     if is_folder(paths[0]):
         rows = record_rows([frame])
-    for path, n_rows in write(found, out, args.latex, rows).items():
+    written = write(fitted, out, args.latex, rows)
+    _notes(remarks)
+    answer(*str(fitted).split("\n"), "")
+    for path, n_rows in written.items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     if len(paths) > 1:
         return answer()

@@ -10,10 +10,10 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from .analysis.figures.style import FORMATS
-from .analysis.report import Report, write
+from .analysis.report import write
 from .cli.command import Parser, answer, command
 from .fit import add_table_options
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
@@ -133,24 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
     args = parser().parse_args(argv)
     called = f"python -m jaxrecall.report {shlex.join(argv)}"
-    report = write(args, called, now_and_then(COUNT_EVERY_SECONDS, _progress))
-    return answer(*lines(report, args.format))
+    return answer(*write(args, called, now_and_then(COUNT_EVERY_SECONDS, _progress)))
 
 
 def _progress(what: str, done: int, of: int) -> str:
     if of == 0:
         return what
     return f"{what}: {done} of {of} done"
-
-
-def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
-    """Yields lines of text: the remarks, the figures, and the paths of the files."""
-    yield from map("note: {}".format, report.remarks)
-    for picture in report.pictures:
-        line = f"{picture.name}: {picture.heading}"
-        if picture.remark:
-            line += f" ({picture.remark})"
-        yield line
-    yield ""
-    yield f"page:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
-    yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(formats)})"

@@ -28,9 +28,9 @@ from scipy.special import expit, logit, ndtr, ndtri
 
 from jaxrecall.analysis.fit.cells import Cell, Family
 from jaxrecall.analysis.fit.compare import compare_values
-from jaxrecall.analysis.fit.estimate import Estimates, curve, estimate_at_best
+from jaxrecall.analysis.fit.estimate import estimate
 from jaxrecall.analysis.fit.tables import exponents, thresholds
-from jaxrecall.sweep.crossing import EDGE, OCTAVE, Curve, cloglog, loglog
+from jaxrecall.sweep.crossing import OCTAVE, Curve, cloglog, loglog
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import Search
 from jaxrecall.sweep.search import CellSearch, farthest
@@ -313,7 +313,7 @@ def best_rates(curvature, replicates, of_search):
         off = bend * (np.log(RATES / 0.1) / 1.15 - best) ** 2
         around_middle = rng.uniform(-0.35, 0.35) + np.arange(-4, 5) * math.log(2)
         truths, made = [], []
-        for i, rate in enumerate(RATES):
+        for i in range(len(RATES)):
             one = replace(cell, key=10 * cell.key + i, middle=cell.middle + off[i])
             truths.append(one.truth())
             x = cell.middle + around_middle
@@ -321,10 +321,9 @@ def best_rates(curvature, replicates, of_search):
                 x = truths[i] + np.array([-1.5, -0.35, 0.35, 1.0])
             levels = np.unique(np.exp(x).round())
             k = one.n_test * one.runs(levels, 8).T
-            made.append(
-                Cell({"lr": float(rate)}, levels, k, np.full_like(k, one.n_test))
-            )
-        (found,) = estimate_at_best(Family("", made), 0.5, EDGE, "lr").found
+            made.append(Cell(levels, k, np.full_like(k, one.n_test)))
+        family = family_of("", [{"lr": float(rate)} for rate in RATES], made)
+        (found,) = next(estimate(family, [0.5], "lr")).crossings
         yield read(min(truths), sure(found), 0)
 
 
@@ -490,12 +489,11 @@ def draw(rng, setting, off=0.0):
     of = np.arange(C)
     if setting.copies:
         of = np.where((of % 2 == 1) & (rng.random(C) < setting.copies), of - 1, of)
-    cells = []
-    for i, j in enumerate(of):
-        n = np.full_like(k[j], setting.n_test)
-        cells.append(Cell(at[i], levels[j], k[j], n, at[j] if j < i else None))
+    cells = [Cell(levels[j], k[j], np.full_like(k[j], setting.n_test)) for j in of]
+    family = family_of("m = 0", at, cells)
+    family = replace(family, origin=family.at.iloc[of].reset_index(drop=True))
     varying = [axis in setting.axes for axis in AXES]
-    return Truth(Family("m = 0", cells), law[varying], star[of])
+    return Truth(family, law[varying], star[of])
 
 
 def _levels(rng, setting, middle, T):
@@ -522,20 +520,25 @@ def with_misfit(seed, setting):
     misfit.
     """
     e = estimates(draw(np.random.default_rng(seed), setting).family, setting.theta)
-    if e.misfit is None:
+    if e.law.misfit is None:
         raise ValueError(f"draw {seed}: nothing checks the law")
     x = np.log([cell["d"] for cell in sizes(setting)])
     off = MISFITS[setting.misfit](x - x.mean())
-    left = e.law.residuals(off[None, e.inside])[0]
-    rms = np.sqrt((left**2).sum() / (e.law.n_distinct - e.law.rank))
-    scale = setting.times * e.misfit.noise / rms
+    left = e.law.residuals_of(off[None, e.inside])[0]
+    rms = np.sqrt((left**2).sum() / e.law.n_free)
+    scale = setting.times * e.law.misfit.noise / rms
     return draw(np.random.default_rng(seed), setting, scale * off)
 
 
 def estimates(family, theta):
     """Returns where the curves of a family cross theta (fraction)."""
-    curves = [curve(cell, family, EDGE) for cell in family.cells]
-    return Estimates(family, theta, curves, [c.crossing(theta) for c in curves])
+    return next(estimate(family, [theta]))
+
+
+def family_of(name, at, cells, **fields):
+    """Returns a family of cells with these axes, none of which copies another."""
+    at = pd.DataFrame(at)
+    return Family(name, at, cells, at, at[[]], **fields)
 
 
 def check(setting, replicates):
@@ -561,7 +564,7 @@ def check(setting, replicates):
             "seeds": n_seeds,
             "levels": n_levels,
             "thresholds": stars["truth"].between(stars["lo"], stars["hi"]).mean(),
-            "rejected": e.rejected,
+            "rejected": e.law.rejected,
         }
         for axis, found, exact in zip(
             setting.axes, exponents(e), truth.exponents, strict=True
@@ -622,15 +625,15 @@ def compared(shared, replicates, own=0.15):
         luck = shared * rng.normal(size=n_seeds)
         slope = rng.uniform(1, 3)
         cells = []
-        for optimizer, off in (("a", 0.0), ("b", truth)):
+        for off in (0.0, truth):
             middle = np.log(3000) + off + luck + own * rng.normal(size=n_seeds)
             p = expit(slope * (np.log(levels)[:, None] - middle))
             k = rng.binomial(2048, p).astype(float)
-            at = {"optimizer": optimizer}
-            cells.append(Cell(at, levels, k, np.full_like(k, 2048)))
-        e = estimates(Family("all", cells, powers=()), 0.5)
+            cells.append(Cell(levels, k, np.full_like(k, 2048)))
+        at = {"optimizer": ["a", "b"]}
+        e = estimates(family_of("all", at, cells, powers=()), 0.5)
         *_, row = compare_values(e, "optimizer")
-        first, second = e.found
+        first, second = e.crossings
         off = second.log_x - first.log_x
         half = np.hypot(second.width, first.width) / 2
         lo, hi = np.log([row["lo"], row["hi"]])

@@ -1,5 +1,7 @@
 """Two conditions compared seed by seed, and forms of a law compared along an axis."""
 
+import re
+
 import numpy as np
 import pandas as pd
 from test_fit import command, table, written
@@ -43,8 +45,7 @@ def test_a_ratio_by_pairs_is_narrower_than_two_intervals():
     assert width(mean) < 0.2 * width(two).min()
     assert mean["correlation"] > 0.9
     assert_close(two["N_star"][1] / two["N_star"][0], mean["estimate"])
-    line = "m = 0, theta = 0.5, optimizer = sgd against muon: mean ratio of N* 1.2"
-    assert line in repr(found)
+    assert re.search(r"sgd +muon +mean ratio 1\.22 \[1\.2", repr(found))
     (remark,) = found.remarks
     assert "what varies is optimizer" in remark
     unshared = conditions(lambda c: 800.0, OPTIMIZERS, shared=False)
@@ -134,12 +135,12 @@ def test_the_command_compares_and_fits_a_floor(tmp_path, capsys):
     assert command(tmp_path, frame, *words) == 0
     shown = capsys.readouterr().out
     for line in (
-        "optimizer = sgd against muon: mean ratio of N* 2",
-        "sgd against muon: difference of the exponent of d ",
-        "optimizer = muon: N* = E + A d^p: p = -",
+        "sgd +muon +mean ratio +2 ",
+        "sgd +muon +exponent of d ",
+        "muon +d +floor +-",
         "comparison:  ",
     ):
-        assert line in shown
+        assert re.search(line, shown)
     assert len(written(tmp_path, "comparison")) == 5 + 1 + 1
     kept = written(tmp_path, "forms")
     assert list(kept["form"]) == ["power", "floor", "logarithm"] * 2

@@ -196,22 +196,24 @@ def measured(means, along="N"):
 
 SHAPES = """
 - means: [0.9, 0.8, 0.6, 0.3, 0.1, 0.04]
-  warning: "falls: accuracy 0.9 at N = 64, the smallest, accuracy 0.04 at N = 362, the
-    largest"
+  warning: "moves away from theta: accuracy 0.9 at N = 64, the smallest, accuracy 0.04
+    at N = 362, the largest"
 - means: [0.1, 0.3, 0.62, 0.3, 0.1, 0.04]
-  warning: "rises above theta and falls again: accuracy 0.62 at N = 128, accuracy 0.04
-    at N = 362, the largest"
+  warning: "crosses theta and returns: accuracy 0.62 at N = 128, accuracy 0.04 at N =
+    362, the largest"
 - means: [0.02, 0.1, 0.3, 0.42, 0.82, 0.04]  # 0.43, pooled with its neighbour
-  warning: "rises above theta and falls again: accuracy 0.82 at N = 256, accuracy 0.04
-    at N = 362, the largest"
+  warning: "crosses theta and returns: accuracy 0.82 at N = 256, accuracy 0.04 at N =
+    362, the largest"
 - means: [0.02, 0.1, 0.3, 0.36, 0.37, 0.37, 0.37, 0.37]
   warning: "plateau: accuracy 0.37 at N = 724, the largest; it levels off"
 - means: [0.02, 0.04, 0.08, 0.14, 0.24, 0.38]
-  warning: "not reached: accuracy 0.38 at N = 362, the largest; it still rises"
+  warning: "not reached: accuracy 0.38 at N = 362, the largest; it still moves towards
+    theta"
 - means: [0.43, 0.43, 0.44, 0.43, 0.44, 0.44]
-  warning: "not reached: accuracy 0.44 at N = 362, the largest; it hardly rises with N"
+  warning: "not reached: accuracy 0.44 at N = 362, the largest; it hardly changes with
+    N"
 - means: [0.7, 0.8, 0.9, 0.95, 0.96, 0.97]
-  warning: "above theta from the smallest on: accuracy 0.7 at N = 64"
+  warning: "beyond theta from the smallest on: accuracy 0.7 at N = 64"
 """
 
 
@@ -224,9 +226,8 @@ def test_a_curve_that_does_not_cross_is_told_by_its_shape_and_what_was_measured(
     # along a falling axis, the same of 1 - accuracy
     mirrored = measured(1 - means, along="V")
     assert mirrored["censored"] == found["censored"]
-    for word, other in (("rises", "falls"), ("above", "below")):
-        words = word in warning, other in warning
-        assert words == (other in mirrored["warning"], word in mirrored["warning"])
+    assert mirrored["state"] == found["state"]
+    assert mirrored["warning"][:20] == warning[:20]
     last = 1 - means[-1 if "largest" in warning else 0]
     assert f"accuracy {last:.2g} at V = " in mirrored["warning"]
 
@@ -249,15 +250,10 @@ def test_seeds_may_differ_between_levels():
         assert (found["warning"] == "").all()
 
 
-def test_resamples_are_accepted_and_have_no_effect(tmp_path):
-    assert command(tmp_path, table(), "--resamples", "5") == 0
-    assert written(tmp_path, "thresholds")["n_seeds"].tolist() == [8]
-
-
 def test_a_rise_within_one_step_is_bounded_by_its_levels():
     found = fit(table({"d": [32, 64, 128]}, lambda c: 11520 / c["d"], slope=200.0))
     record = found.thresholds
-    assert record["warning"].str.startswith("rises within one step").all()
+    assert record["warning"].str.startswith("crosses within one step").all()
     assert (record["lo"] < 1.02 * record["N_below"]).all()
     assert (record["hi"] > 0.98 * record["N_above"]).all()
     (row,) = found.exponents.itertuples()
@@ -283,20 +279,17 @@ def test_a_threshold_agrees_with_psignifit():
 
 def test_what_cannot_be_known_is_censored_not_made_up():
     plain = table({"d": [32, 64]})
-    hardly, rises = "it hardly rises with N", "it still rises"
-    for frame, theta, censored, warning in (
-        (table({"d": [32, 64]}, lambda c: 1e12), 0.5, "right", ""),
-        (table({"d": [32, 64]}, lambda c: 40000.0), 0.5, "right", rises),
-        (plain.assign(n_correct=0), 0.5, "right", hardly),
-        (plain.assign(n_correct=0, n_test=1), 0.01, "right", hardly),
-        (plain.assign(n_correct=plain["n_test"]), 0.5, "left", "above theta"),
-        (plain[plain["N"] == 64], 0.5, "right", "one N level"),
+    for frame, theta, censored, state in (
+        (table({"d": [32, 64]}, lambda c: 1e12), 0.5, "right", "flat"),
+        (plain.assign(n_correct=0, n_test=1), 0.01, "right", "flat"),
+        (plain.assign(n_correct=plain["n_test"]), 0.5, "left", "above"),
+        (plain[plain["N"] == 64], 0.5, "right", "one level"),
     ):
         found = fit(frame, theta)
         assert found.thresholds[ENDS].isna().all(axis=None)
         assert found.exponents["exponent"].isna().all()
         assert (found.thresholds["censored"] == censored).all()
-        assert found.thresholds["warning"].str.contains(warning).all()
+        assert (found.thresholds["state"] == state).all()
 
 
 @pytest.mark.parametrize("seeds", [1, 5])
@@ -523,10 +516,10 @@ def test_a_rate_that_follows_from_others_is_no_factor():
         assert factors(both) == ["kappa"]
         assert factors(pd.concat([both, rates(frame, eta=1e-2)])) == ["eta", "kappa"]
     assert factors(both.assign(gamma2=both["gamma"] / 10)) == ["kappa"]
-    both = pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)])
-    assert factors(both) == ["gamma2"]
-    # two constants: gamma2 = 5, and gamma2 = gamma in every cell
-    assert fit(both).thresholds["gamma2"].value_counts(dropna=False).tolist() == [4, 4]
+    assert factors(pd.concat([both, rates(frame).assign(gamma2=5.0)])) == [
+        "kappa",
+        "gamma2",
+    ]
 
 
 # along V accuracy is known to fall, along eta it is seen to
@@ -542,7 +535,7 @@ def test_what_falls_along_an_axis_crosses_where_what_rises_would(axis):
         for end in ENDS:
             assert_close(np.log(found[end]), np.log(other[end]), "roots")
     below = fit(frame[frame[axis] > 4000], along=axis).thresholds["warning"]
-    assert below.str.startswith("below theta from the smallest on: accuracy ").all()
+    assert below.str.startswith("beyond theta from the smallest on: accuracy ").all()
 
 
 def test_the_last_step_is_that_of_each_point():

@@ -408,7 +408,7 @@ def test_a_page_counts_failed_runs_and_text_of_its_folder_is_no_markup_and_no_pa
         assert "onerror" not in svg
     page = (folder / "report.html").read_text()
     row = "<td>failed runs</td><td>1, which the command status lists</td>"
-    assert row in page
+    assert row in re.sub(r">\s+<", "><", page)
     tags = Tags(page)
     assert tags.open == []
     assert not {"script", "img"} & {*tags.tags}
@@ -498,7 +498,7 @@ def test_a_figure_of_the_user_is_not_replaced(reported, capsys):
     page, figures, call = reported
     (figures / "phase.svg").write_text("old")
     assert cli.main([*call, str(page)]) == 2
-    assert re.match(r"--out: .*phase\.svg is not a figure", capsys.readouterr().err)
+    assert re.search(r"--out: .*phase\.svg is not a figure", capsys.readouterr().err)
     assert {*content(figures).values()} == {"old"}
     assert "<svg" not in page.read_text()
 

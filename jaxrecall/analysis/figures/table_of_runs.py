@@ -247,8 +247,7 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
         table = df[common(without(roles.axes, [along]), df)]
     else:
         families, _ = cells.families(df, roles, along)
-        settings = [cell.at for family in families for cell in family.cells]
-        table = pd.DataFrame(settings, dtype=object)
+        table = pd.concat([family.at for family in families])
     axes = [*common(ORDER, table), *without(table, ORDER)]
     return tuple(name for name in axes if n_values(table, name) > 1)
 

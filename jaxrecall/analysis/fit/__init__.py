@@ -21,27 +21,19 @@ The function `fit` runs these steps for every family, theta and regime of a tabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from numbers import Real
 
 from ...errors import FitError, as_list, expect, refusal, shown
-from ...model.values import as_number, is_missing
-from ...sweep.crossing import AnyCurve, edge_of
+from ...model.values import as_number
 from ...sweep.grid.expr import Expression, parse
-from ...sweep.summary import ALLOWED, MEAN, Summary, parsed
+from ...sweep.summary import ALLOWED, Summary, parsed
 from . import cells, tables
 from .cells import Family
 from .columns import AxisValue, Table, common, without
 from .compare import compare_values
-from .estimate import (
-    Estimates,
-    curve,
-    estimate_at_best,
-    estimate_means,
-    split_by_level,
-    summarised,
-    without_axis,
-)
+from .estimate import estimate
 from .forms import compare_forms
 from .measure import choose_along, choose_law, choose_measure
 from .reading import plain_table
@@ -152,7 +144,7 @@ def fit(
             per problem.
     """
     frame = with_stated(plain_table("frame", frame), axes, average)
-    thetas, where, chosen = numbers(thetas), _texts(where), chosen_summary(summary)
+    thetas, chosen = numbers(thetas), chosen_summary(summary)
     if law is not None and best is not None:
         raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     roles = roles_of(frame)
@@ -162,21 +154,29 @@ def fit(
         roles = choose_law(frame, roles, law)
     along = choose_along(frame, roles, along)
     step = ALL if along == "step" and step == LAST else step
-    families, remarks = cells.families(at_steps(frame, step), roles, along)
-    columns = _axis_columns(families[0])
-    if law is None:
-        _check_thetas(thetas, families[0].is_fraction or chosen.is_share)
-    else:
-        families = [split_by_level(family, law) for family in families]
-    laws = _regimes(families, where, by, best)
+    families, remarks = cells.families(at_steps(frame, step), roles, along, law or "")
+    first = families[0]
+    if clash := common(first.at, tables.THRESHOLDS):
+        raise FitError(
+            f"columns: {', '.join(clash)} is an axis here and a column of the"
+            " thresholds; rename it"
+        )
+    if law is None and (first.is_fraction or chosen.is_share):
+        _check_fractions(thetas)
+    laws, used = _laws(families, where, by, best), set()
     thresholds, exponents, diagnostics, compared, forms = [], [], [], [], []
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
-    for family, regimes in zip(families, laws, strict=True):
-        for estimates in _estimates(family, thetas, best, chosen):
+    for family in families:
+        for estimates in estimate(family, thetas, best, chosen):
             if law is None:
                 thresholds += tables.thresholds(estimates)
-            for regime, among in regimes.items():
-                within = estimates.within(among)
+            settings = estimates.family.at.to_dict("records")
+            for regime, expression in laws.items():
+                among = [i for i, at in enumerate(settings) if _holds(expression, at)]
+                if not among:
+                    continue
+                used.add(regime)
+                within = estimates.take(among)
                 rows = tables.exponents(within, regime)
                 exponents += rows
                 diagnostics += tables.diagnose(within, rows, regime)
@@ -186,12 +186,14 @@ def fit(
                     forms += compare_forms(within, floor, regime)
             done += len(family.cells)
             on_progress(done, total)
-    diagnostics += [tables.diagnostic("remark", remark) for remark in remarks]
-    frames = tables.frames(columns, thresholds, exponents, diagnostics)
+    if empty := without(laws, used):
+        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
+    diagnostics += [tables.REMARK | {"text": remark} for remark in remarks]
+    columns = [*first.at, *without(first.names, tables.THRESHOLDS)]
+    axes = without(columns, [along])  # along is an axis of the law of a mean
+    frames = tables.frames(axes, thresholds, exponents, diagnostics)
     for table in frames:
         table.attrs["of"] = roles.measure
-    if law is not None:
-        columns = [*columns, along]
     further = {}
     if compare is not None:
         rest = without(columns, [compare])
@@ -217,19 +219,6 @@ def numbers(thetas: float | Sequence[float]) -> list[float]:
     return list(dict.fromkeys(checked))
 
 
-def _texts(where: str | Sequence[str]) -> list[str]:
-    """Returns a list of the distinct expressions in `where`.
-
-    Raises FitError if an expression is not a text.
-    """
-    if isinstance(where, str):
-        return [where]
-    texts = as_list("where", where, TEXTS, FitError, MAX_THETAS)
-    for text in texts:
-        expect("where", text, str, TEXTS, FitError)
-    return list(dict.fromkeys(texts))
-
-
 def chosen_summary(text: object) -> Summary:
     """Returns the summary that a text names. Raises FitError if it names none."""
     summary = parsed(text)
@@ -238,105 +227,37 @@ def chosen_summary(text: object) -> Summary:
     return summary
 
 
-def _check_thetas(thetas: Sequence[float], is_fraction: bool) -> None:
+def _check_fractions(thetas: Sequence[float]) -> None:
     """Raises FitError if a theta cannot be crossed by a fraction."""
-    wrong = [theta for theta in thetas if not 0 < theta < 1]
-    if wrong and is_fraction:
-        raise refusal("theta", ", ".join(map(str, wrong)), FRACTIONS, FitError)
+    if wrong := [str(theta) for theta in thetas if not 0 < theta < 1]:
+        raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
 
 
-def _axis_columns(family: Family) -> list[str]:
-    """Returns the names of the axes, and of the other columns that describe a cell.
-
-    Raises FitError if an axis has the same name as a column of the thresholds.
-    """
-    cell = family.cells[0]
-    if clash := common(cell.at, tables.THRESHOLDS):
-        raise FitError(
-            f"columns: {', '.join(clash)} is an axis here and a column of the"
-            " thresholds; rename it"
-        )
-    return [*cell.at, *without(cell.names, tables.THRESHOLDS)]
-
-
-def _estimates(
-    family: Family, thetas: Sequence[float], best: str | None, summary: Summary
-) -> Iterator[Estimates]:
-    """Yields the estimates of a family at each theta.
-
-    If the law describes a column, yields the means of the column instead.
-    """
-    if family.what:
-        yield estimate_means(family)
-        return
-    given = list(map(family.mirrored, thetas))
-    crossed = list(map(summary.crossed, given))
-    curves: list[AnyCurve] = []
-    for theta, level in zip(given, crossed, strict=True):
-        compared = summarised(family, summary, theta)
-        edge = edge_of(*crossed) if compared.is_fraction else 0.0
-        if best:
-            estimates = estimate_at_best(compared, level, edge, best)
-        else:
-            if not curves or summary != MEAN:
-                curves = [curve(cell, compared, edge) for cell in compared.cells]
-            crossings = [one.crossing(level) for one in curves]
-            estimates = Estimates(compared, level, curves, crossings)
-        if summary != MEAN:
-            estimates = replace(estimates, asked=family.mirrored(theta))
-        yield estimates
-
-
-def _regimes(
+def _laws(
     families: Sequence[Family],
-    where: Sequence[str],
+    where: str | Sequence[str],
     by: str | None,
     best: str | None,
-) -> list[dict[str, list[bool]]]:
-    """Returns, for each family, a dict from the expression of a law to a mask of cells.
+) -> dict[str, Expression]:
+    """Returns the expressions that select the cells of the laws, by their texts.
 
     There is a law for each expression, and for each value of the axis `by` if an axis
-    is given. If neither is given, a single law with the expression "" contains all
-    cells. Raises FitError for an expression that cannot be parsed, or that is true for
-    no cell at all.
+    is given. If `where` contains expressions, too, each of them is combined with each
+    value. If neither is given, the only law, of all cells, has an empty text. Raises
+    FitError for an expression that cannot be parsed.
     """
-    if best:
-        families = [without_axis(family, best) for family in families]
-    axes = list(families[0].cells[0].at)
+    axes = without(families[0].at, [best])
+    texts = [where] if isinstance(where, str) else where
+    texts = as_list("where", texts, TEXTS, FitError, MAX_THETAS)
     if by is not None:
-        where = _by_value(families, axes, by, where)
-    if not where:
-        return [{"": [True] * len(family.cells)} for family in families]
-    expressions = [_read(text, axes) for text in where]
-    regimes = []
-    for family in families:
-        laws = {}
-        for expression in expressions:
-            among = [_holds(expression, cell.at) for cell in family.cells]
-            if any(among):
-                laws[expression.text] = among
-        regimes.append(laws)
-    if empty := without(where, set().union(*regimes)):
-        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
-    return regimes
-
-
-def _by_value(
-    families: Sequence[Family], axes: Sequence[str], by: str, where: Sequence[str]
-) -> list[str]:
-    """Returns an expression for each value of the axis `by`.
-
-    If `where` contains expressions, each of them is combined with each value. Raises
-    FitError if `by` is not an axis.
-    """
-    cells.check_axis("by", by, axes)
-    values: dict[AxisValue, None] = {}
-    for family in families:
-        values |= dict.fromkeys(cell.at[by] for cell in family.cells)
-    each = [f"{by} == {_literal(value)}" for value in values if not is_missing(value)]
-    if not where:
-        return each
-    return [f"({text}) and {one}" for text in where for one in each]
+        cells.check_axis("by", by, axes)
+        values = [x for family in families for x in family.at[by].dropna().tolist()]
+        equals = [f"{by} == {_literal(value)}" for value in dict.fromkeys(values)]
+        pairs = product(texts, equals)
+        texts = [f"({text}) and {one}" for text, one in pairs] if texts else equals
+    if not texts:
+        return {"": parse("true", calls=False)}
+    return {text: _read(text, axes) for text in texts}
 
 
 def _literal(value: AxisValue) -> str:
@@ -345,6 +266,7 @@ def _literal(value: AxisValue) -> str:
 
 
 def _read(text: str, axes: Sequence[str]) -> Expression:
+    expect("where", text, str, TEXTS, FitError)
     try:
         expression = parse(text, calls=True)
     except ValueError as error:

@@ -12,9 +12,10 @@ one piece of evidence.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,8 @@ from .columns import (
     Table,
     common,
     groups,
-    n_values,
     seed_columns,
+    varying,
     without,
 )
 from .repeated import advise_on_copies, choose_one
@@ -57,33 +58,17 @@ compared.
 """
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The counts of one curve: k of n answers are correct.
+class Cell(NamedTuple):
+    """The counts of one curve: k of n answers are correct, at the levels N, ascending.
 
     k and n have shape (levels, seeds). Both are 0 where a seed is missing. If the
     measure falls along the axis, k counts the wrong answers, so that k rises. If the
     measure is not counted, k is the measure and n is 1. If it falls, k is 1 - measure.
-
-    Attributes:
-        at: the value of every other axis.
-        N: the levels, ascending.
-        copy_of: the `at` of the earlier cell that this cell copies, or None.
-        names: other columns of the cell, such as its label in the grid, or the chosen
-            value of an axis.
-        told: a warning about the chosen value, or an empty text.
     """
 
-    at: dict[str, AxisValue]
     N: np.ndarray
     k: np.ndarray
     n: np.ndarray
-    copy_of: dict[str, AxisValue] | None = None
-    names: dict[str, AxisValue] = field(default_factory=dict)
-    told: str = ""
-
-    def values(self, axes: Iterable[str]) -> tuple[AxisValue, ...]:
-        return tuple(map(self.at.__getitem__, axes))
 
     @property
     def n_seeds(self) -> int:
@@ -94,17 +79,31 @@ class Cell:
 class Family:
     """The cells that are fitted together, such as all cells with m = 0.
 
-    `name` is the family's value in the column `part` of the results.
+    Attributes:
+        name: the family's value in the column `part` of the results.
+        at: the values of the axes of each cell, one row per cell.
+        cells: the counts of each cell.
+        origin: as `at`, but the row of a copy is that of the cell that it copies.
+        names: other columns of the cells, such as their labels in the grid.
+        powers: the axes that get an exponent if they vary.
+        along: the axis along which the measure crosses theta.
+        falls: whether the measure falls along this axis.
+        measure: the column that crosses theta.
+        is_fraction: whether every value of the measure is in [0, 1].
+        what: the column that obeys the law, or empty for N*.
     """
 
     name: str
-    cells: list[Cell]
-    powers: tuple[str, ...] = SIZES  # axes that get an exponent if they vary
+    at: Table
+    cells: Sequence[Cell]
+    origin: Table
+    names: Table
+    powers: Sequence[str] = SIZES
     along: str = "N"
-    falls: bool = False  # whether the measure falls along the axis
+    falls: bool = False
     measure: str = "accuracy"
-    is_fraction: bool = True  # whether every value of the measure is in [0, 1]
-    what: str = ""  # the column that obeys the law, or empty for N*
+    is_fraction: bool = True
+    what: str = ""
 
     @property
     def critical(self) -> str:
@@ -120,22 +119,28 @@ class Family:
         return 1 - value if self.falls else value
 
     @cached_property
-    def varying(self) -> tuple[str, ...]:
-        axes = self.cells[0].at
-        return tuple(axis for axis in axes if len(values_of(self.cells, axis)) > 1)
+    def varying(self) -> list[str]:
+        return varying(self.at, self.at)
 
     @property
-    def law(self) -> tuple[str, ...]:
+    def law(self) -> list[str]:
         """The varying axes that get an exponent."""
-        return tuple(common(self.varying, self.powers))
+        return common(self.varying, self.powers)
 
     @property
-    def factors(self) -> tuple[str, ...]:
+    def factors(self) -> list[str]:
         """The varying axes without an exponent.
 
         The law has a separate constant for each combination of their values.
         """
-        return tuple(without(self.varying, self.powers))
+        return without(self.varying, self.powers)
+
+    def take(self, cells: Sequence[int] | np.ndarray) -> Family:
+        """Returns the family with some of its cells."""
+        tables = {}
+        for name in ("at", "origin", "names"):
+            tables[name] = getattr(self, name).iloc[cells].reset_index(drop=True)
+        return replace(self, cells=[self.cells[i] for i in cells], **tables)
 
 
 def check_axis(argument: str, axis: str, axes: Iterable[str]) -> None:
@@ -147,26 +152,9 @@ def check_axis(argument: str, axis: str, axes: Iterable[str]) -> None:
         )
 
 
-def values_of(cells: Sequence[Cell], axis: str) -> set[AxisValue]:
-    return {cell.at[axis] for cell in cells}
-
-
-def numbered(keys: Iterable[Hashable]) -> np.ndarray:
-    """Returns an array with a number for each key; equal keys have equal numbers.
-
-    The numbers start at 0, in the order in which keys first appear.
-    """
-    numbers: dict[Hashable, int] = {}
-    each = [numbers.setdefault(key, len(numbers)) for key in keys]
-    return np.array(each, dtype=int)
-
-
-def evidence(cells: Sequence[Cell]) -> np.ndarray:
-    """Returns a (cells,) array of numbers that are equal for a cell and its copies."""
-    return numbered(tuple((cell.copy_of or cell.at).items()) for cell in cells)
-
-
-def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list[str]]:
+def families(
+    frame: Table, roles: Roles, along: str, what: str = ""
+) -> tuple[list[Family], list[str]]:
     """Returns the families of a table, and remarks on its rows and axes.
 
     In a table of our simulator, cells with m = 0 and cells with m > 0 are in separate
@@ -177,6 +165,8 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
             an axis.
         roles: the roles of its columns.
         along: the axis along which the measure crosses theta.
+        what: the column whose mean obeys the law in place of N*. Each level is then a
+            cell, and `along` is an axis.
 
     Raises:
         FitError: if the table cannot be fitted. The message lists the problems.
@@ -189,48 +179,60 @@ def families(frame: Table, roles: Roles, along: str) -> tuple[list[Family], list
     frame = _with_levels(frame, along, roles)
     axes, followers = choose_axes(frame, roles, along)
     if followers := without(followers, roles.rates):
-        remarks.append(_on_followers(frame, followers, axes, along))
+        others = ", ".join(varying(frame, axes)) or along
+        remarks.append(
+            f"{', '.join(followers)}: varies, but its values follow from those of"
+            f" {others}, so it is no axis of its own"
+        )
     if roles.axes is None:
         remarks += _on_settings(frame, roles, axes, along)
     point = [*axes, along, *seeds]
-    if repeated := [name for name in roles.averaged if n_values(frame, name) > 1]:
+    if repeated := varying(frame, roles.averaged):
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
     if "kappa" in roles.rates and (line := limited_by_kappa(frame, axes, along)):
         remarks.append(line)
     _refuse_runs_twice(given, frame, roles, point)
-    scaled = "axes of numbers greater than 0"
-    powers = tuple(_scales(frame, axes))
-    if roles.powers is not None:
-        powers = tuple(without(roles.powers, [along]))
-        scaled = ", ".join(powers)
-    shared = Family(
+    powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
+    if powers is None:
+        powers, scaled = _scales(frame, axes), "axes of numbers greater than 0"
+    by_cell = groups(frame, axes)
+    names = without(common(roles.kept, frame), (*axes, along))
+    names = [name for name in names if by_cell[name].nunique().max() < 2]
+    frame = frame.assign(_level=frame[along])
+    if what:
+        axes, powers = [*axes, along], [*powers, along]
+        frame["_level"] = 1
+    parts = {"all": frame}
+    if zero := roles.split:
+        has_none = frame[zero] == 0
+        parts = {f"{zero} = 0": frame[has_none], f"{zero} > 0": frame[~has_none]}
+    empty = Family(
         "",
-        [],
+        frame[axes],
+        (),
+        frame[axes],
+        frame[names],
         powers,
         along,
         _falls(frame, roles, along),
-        measure=roles.measure,
-        is_fraction=bool(frame[RIGHT].between(0, frame[ANSWERS]).all()),
+        roles.measure,
+        bool(frame[RIGHT].between(0, frame[ANSWERS]).all()),
+        what,
     )
-    names = _names(frame, roles, axes, along)
-    frame = frame.assign(_level=frame[along])
-    found, factors, exponents = [], {}, []
-    for name, rows in _parts(frame, roles).items():
+    filled = []
+    for name, rows in parts.items():
         if len(rows):
-            numbered_rows = rows.assign(_seed=groups(rows, seeds).ngroup())
-            cells = _cells(numbered_rows, axes, shared, names, roles.counted)
-            family = replace(shared, name=name, cells=cells)
-            factors |= dict.fromkeys(family.factors)
-            exponents += family.law
-            found.append(family)
-    if factors and not exponents:
+            rows = rows.assign(_seed=groups(rows, seeds).ngroup())
+            filled.append(_fill(replace(empty, name=name), rows, roles.counted))
+    factors = dict.fromkeys(name for family in filled for name in family.factors)
+    if factors and not any(family.law for family in filled):
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
             f" {scaled} get one; see {along}* in the thresholds, and"
             " compare for their ratios"
         )
-    return found, remarks
+    return filled, remarks
 
 
 def _on_settings(
@@ -245,7 +247,7 @@ def _on_settings(
     if roles.is_ours and not unknown:
         return []
     refuse_numbers_as_text(frame, unknown)
-    names = [name for name in axes if n_values(frame, name) > 1]
+    names = varying(frame, axes)
     if not names:
         return []
     settings = ", ".join(names)
@@ -270,15 +272,6 @@ def _averaged(frame: Table, point: Sequence[str], counted: bool) -> Table:
     return rows.assign(**counts.reindex(rows.index)).reset_index()
 
 
-def _parts(frame: Table, roles: Roles) -> dict[str, Table]:
-    """Returns a dict from the name of a family to its rows."""
-    name = roles.split
-    if not name:
-        return {"all": frame}
-    is_zero = frame[name] == 0
-    return {f"{name} = 0": frame[is_zero], f"{name} > 0": frame[~is_zero]}
-
-
 def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
     """Returns the rows whose value along the axis can be a level.
 
@@ -286,8 +279,8 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
 
     Raises FitError if the axis is not a column of numbers greater than 0.
     """
-    refuse_numbers_as_text(frame, common([along], frame))
-    if along not in frame or frame[along].dtype.kind not in NUMBERS:
+    refuse_numbers_as_text(frame, [along])
+    if frame[along].dtype.kind not in NUMBERS:
         raise FitError(
             f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
         )
@@ -303,24 +296,10 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
     return frame
 
 
-def _on_followers(
-    frame: Table, followers: Sequence[str], axes: Sequence[str], along: str
-) -> str:
-    n_values = frame[axes].nunique(dropna=False)
-    others = ", ".join(n_values.index[n_values > 1]) or along
-    return (
-        f"{', '.join(followers)}: varies, but its values follow from those of {others},"
-        " so it is no axis of its own"
-    )
-
-
 def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
     """The names of the axes whose values are all numbers greater than 0."""
-    found = []
-    for axis in axes:
-        if frame[axis].dtype.kind in NUMBERS and (frame[axis] > 0).all():
-            found.append(axis)
-    return found
+    numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
+    return [axis for axis in numbers if (frame[axis] > 0).all()]
 
 
 def _falls(frame: Table, roles: Roles, along: str) -> bool:
@@ -349,63 +328,45 @@ def _refuse_runs_twice(
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
     stored = given.loc[frame.index]
-    differ = []
-    for name in common(("code_version", "precision", "n_test"), frame):
-        if stored[name].nunique() > 1:
-            differ.append(name)
     advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
-    if differ:
-        one = choose_one(stored, differ[:1])
-        advice = f"the table mixes {', '.join(differ)}; keep one of each, as in {one}"
+    if mixed := varying(stored, common(("code_version", "precision"), stored)):
+        one = choose_one(stored, mixed)
+        advice = f"the table mixes {', '.join(mixed)}; keep one of each, as in {one}"
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}; {advice}"
     )
 
 
-def _cells(
-    rows: Table, axes: list[str], family: Family, names: Sequence[str], counted: bool
-) -> list[Cell]:
-    """Returns the cells of a family, whose other properties are those of `family`.
+def _fill(family: Family, rows: Table, counted: bool) -> Family:
+    """Returns a family with the cells of its rows. Its tables name the columns.
 
     The column `_seed` contains the number of each row's seed. The column `_level`
     contains the row's value along the axis.
     """
-    cells: list[Cell] = []
+    import pandas as pd
+
+    axes = [*family.at]
     by_cell = groups(rows, axes)
-    originals = [None] * by_cell.ngroups
-    if counted:
-        originals = _originals(rows, by_cell.ngroup().to_numpy())
-    for (at, mine), original in zip(by_cell, originals, strict=True):
-        levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
+    cells, at = [], []
+    for values, members in by_cell:
+        levels, level = np.unique(members["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
-        k[level, mine["_seed"]] = mine[RIGHT]
-        n[level, mine["_seed"]] = mine[ANSWERS]
-        if family.falls:
-            k = n - k
-        values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
-        copy_of = None if original is None else cells[original].at
-        cells.append(Cell(values, levels, k, n, copy_of, _values(mine, names)))
-    return cells
-
-
-def _values(rows: Table, names: Sequence[str]) -> dict[str, AxisValue]:
-    """Returns a dict from column to the value that all rows of a cell share.
-
-    The value is None if every row lacks one.
-    """
-    found = dict.fromkeys(names)
-    for name in names:
-        known = rows[name].dropna()
-        if len(known):
-            found[name] = _plain(known.iloc[0])
-    return found
-
-
-def _names(frame: Table, roles: Roles, axes: list[str], along: str) -> list[str]:
-    """The grid's helper columns that are not axes and are constant within each cell."""
-    names = without(common(roles.kept, frame), (*axes, along))
-    by_cell = groups(frame, axes)
-    return [name for name in names if by_cell[name].nunique().max() < 2]
+        k[level, members["_seed"]] = members[RIGHT]
+        n[level, members["_seed"]] = members[ANSWERS]
+        cells.append(Cell(levels, n - k if family.falls else k, n))
+        at.append(list(map(_plain, values)) if axes else [])
+    table = pd.DataFrame(at, columns=pd.Index(axes), index=range(len(cells)))
+    origin = table
+    if counted:
+        origin = table.iloc[_originals(rows, by_cell.ngroup().to_numpy())]
+    names = by_cell[[*family.names]].first()
+    return replace(
+        family,
+        at=table,
+        cells=cells,
+        origin=origin.reset_index(drop=True),
+        names=names.reset_index(drop=True),
+    )
 
 
 def _plain(value: AxisValue) -> AxisValue:
@@ -418,8 +379,8 @@ def _plain(value: AxisValue) -> AxisValue:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
-    """Returns, for each cell, the index of the earlier cell that it copies, or None.
+def _originals(rows: Table, cell: np.ndarray) -> list[int]:
+    """Returns, for each cell, the index of the earlier cell that it copies, or its own.
 
     `cell` contains the number of each row's cell. A cell copies another if n_correct
     and n_test are equal at every (level, seed) that both cells have. The shared runs
@@ -431,33 +392,30 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
     column. The check depends on L, so it is not compared between cells with different
     L.
     """
-    runs = rows[["_level", "_seed"]].to_numpy()
-    run = np.unique(runs, axis=0, return_inverse=True)[1].ravel()
+    run = groups(rows, ["_level", "_seed"]).ngroup().to_numpy()
     shape = (cell.max() + 1, run.max() + 1)
-    k, n = np.zeros((2, *shape))
-    check, L = np.zeros(shape, np.int64), np.zeros(shape[0])
+    k, n, check = np.zeros((3, *shape))
+    L = np.zeros(shape[0])
     k[cell, run] = rows[RIGHT]
     n[cell, run] = rows[ANSWERS]
     if {"draw_check", "L"} <= {*rows}:
         check[cell, run] = rows["draw_check"].fillna(0)
         L[cell] = rows["L"]
-    found: list[int | None] = []
-    is_copy = np.zeros(shape[0], bool)
+    n_runs = (n > 0).sum(axis=1)
+    originals: list[int] = []
     for i in range(shape[0]):
         at = n[i] > 0
-        before = np.flatnonzero(~is_copy[:i])
+        before = np.unique(np.array(originals, int))
         there = np.ix_(before, at)
         both = n[there] > 0
         differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
         same_L = (L[before] == L[i])[:, None]
         differ |= same_L & (check[there] != check[i, at])
-        n_runs = (n[before] > 0).sum(axis=1)
-        enough = both.sum(axis=1) >= SHARED * np.minimum(at.sum(), n_runs)
+        enough = both.sum(axis=1) >= SHARED * np.minimum(n_runs[i], n_runs[before])
         sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
-        same = enough & sure & ~(both & differ).any(axis=1)
-        is_copy[i] = same.any()
-        found.append(int(before[same.argmax()]) if is_copy[i] else None)
-    return found
+        same = before[enough & sure & ~(both & differ).any(axis=1)]
+        originals.append(int(same[0]) if len(same) else i)
+    return originals
 
 
 def _log_chance(k: np.ndarray, n: np.ndarray) -> np.ndarray:

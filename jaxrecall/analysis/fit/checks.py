@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from ...errors import FitError
@@ -36,38 +34,40 @@ def check_rows(frame: Table, roles: Roles, along: str) -> tuple[Table, list[str]
     `roles` says are needed. Raises FitError with a list of the problems.
 
     Args:
-        frame: a table that `as_given` returned.
+        frame: a table that `as_given` returned. Columns of whole numbers are converted
+            to int64 in place.
         roles: the roles of its columns.
         along: the axis along which the measure crosses theta.
     """
     measures = [*COUNTS] if roles.counted else [roles.measure]
     needed = list(dict.fromkeys((*roles.needed, along, "seed", *measures)))
     if missing := without(needed, frame):
-        raise FitError(_missing_columns(missing, needed, roles))
+        line = f"columns: no {', '.join(missing)}; needed: {', '.join(needed)}"
+        if not roles.needed:
+            example = f"--columns {missing[0]}=COLUMN"
+            line += f"; a column with another name is given as in {example}"
+        raise FitError(line)
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
     frame, remarks = _measured_rows(frame, measures[-1])
-    lowest = dict(roles.needed) | {"seed": 0}
+    least = dict(roles.needed) | {"seed": 0}
     if roles.counted:
-        lowest |= {"n_test": 1, "n_correct": 0}
-    problems = _wrong_types(frame, roles, lowest) or _wrong_measures(frame, roles)
-    if problems:
-        raise FitError(problems)
+        least |= {"n_test": 1, "n_correct": 0}
+    problems = {}
+    for name in without(common(roles.kinds, frame), least):
+        problems[name] = _wrong_field(frame[name], roles.kinds[name])
+    for name, low in least.items():
+        problems[name] = _convert_to_whole(frame, name, low)
+    lines = [f"{name}: {problem}" for name, problem in problems.items() if problem]
+    if not lines and (problem := _wrong_measure(frame, roles)):
+        lines = [f"{measures[-1]}: {problem}"]
+    if lines:
+        raise FitError(lines)
     if roles.counted:
         counts = {RIGHT: frame["n_correct"], ANSWERS: frame["n_test"]}
     else:
         counts = {RIGHT: frame[roles.measure].astype(float), ANSWERS: 1}
     return frame.assign(**counts), remarks
-
-
-def _missing_columns(
-    missing: Sequence[str], needed: Sequence[str], roles: Roles
-) -> str:
-    line = f"columns: no {', '.join(missing)}; needed: {', '.join(needed)}"
-    if roles.needed:
-        return line
-    example = f"--columns {missing[0]}=COLUMN"
-    return f"{line}; a column with another name is given as in {example}"
 
 
 def _measured_rows(frame: Table, name: str) -> tuple[Table, list[str]]:
@@ -89,39 +89,18 @@ def _measured_rows(frame: Table, name: str) -> tuple[Table, list[str]]:
     return frame[~is_gone], [remark]
 
 
-def _wrong_types(frame: Table, roles: Roles, lowest: Mapping[str, int]) -> list[str]:
-    """Returns a message for each column that has values of a wrong type.
-
-    `lowest` contains the smallest value of each column of whole numbers. The function
-    also converts these columns to int64 in place.
-    """
-    problems = []
-    for name in without(common(roles.kinds, frame), lowest):
-        if problem := _wrong_field(frame[name], roles.kinds[name]):
-            problems.append(f"{name}: {problem}")
-    for name, low in lowest.items():
-        if problem := _convert_to_whole(frame, name, low):
-            problems.append(f"{name}: {problem}")
-    return problems
-
-
-def _wrong_measures(frame: Table, roles: Roles) -> list[str]:
-    """Returns a list of messages about wrong values of the measure."""
+def _wrong_measure(frame: Table, roles: Roles) -> str | None:
+    """Returns a message about wrong values of the measure, if there are any."""
     if roles.counted:
-        n_bad = (frame["n_correct"] > frame["n_test"]).sum()
-        if not n_bad:
-            return []
-        return [f"n_correct: more than n_test in {n_bad} rows; allowed: 0 to n_test"]
-    name = roles.measure
-    if problem := no_numbers(frame[name]):
-        return [f"{name}: {problem}"]
-    values, allowed = frame[name].astype(float), "finite numbers"
-    bad = values[~np.isfinite(values)]
-    if name == ACCURACY and bad.empty:
-        bad, allowed = values[~values.between(0, 1)], "fractions from 0 to 1"
-    if bad.empty:
-        return []
-    return [f"{name}: {bad.iloc[0]:g} in {len(bad)} rows; allowed: {allowed}"]
+        n_wrong = (frame["n_correct"] > frame["n_test"]).sum()
+        return n_wrong and f"more than n_test in {n_wrong} rows; allowed: 0 to n_test"
+    values = frame[roles.measure]
+    if problem := no_numbers(values):
+        return problem
+    wrong, allowed = ~np.isfinite(values.astype(float)), "finite numbers"
+    if roles.measure == ACCURACY and not wrong.any():
+        wrong, allowed = ~values.between(0, 1), "fractions from 0 to 1"
+    return _listed(values, wrong, allowed)
 
 
 def _convert_to_whole(frame: Table, name: str, low: int) -> str | None:
@@ -129,16 +108,18 @@ def _convert_to_whole(frame: Table, name: str, low: int) -> str | None:
 
     Returns a message about wrong values, or None if there are none.
     """
-    from pandas.api.types import is_bool_dtype
-
     allowed = f"whole numbers from {low}"
-    if not is_numeric(frame[name]) or is_bool_dtype(frame[name]):
+    if not is_numeric(frame[name]) or frame[name].dtype in ("bool", "boolean"):
         return holds(frame[name], allowed)
-    values = frame[name].to_numpy(np.float64, na_value=np.nan)
-    bad = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
-    frame[name] = np.where(bad, 0, values).astype(np.int64)
-    if bad.any():
-        return f"{values[bad][0]:g} in {bad.sum()} rows; allowed: {allowed}"
+    values = frame[name].astype(float)
+    wrong = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
+    frame[name] = values.mask(wrong, 0).astype(np.int64)
+    return _listed(values, wrong, allowed)
+
+
+def _listed(values: Table, wrong: Table, allowed: str) -> str | None:
+    if wrong.any():
+        return f"{values[wrong].iloc[0]:g} in {wrong.sum()} rows; allowed: {allowed}"
     return None
 
 

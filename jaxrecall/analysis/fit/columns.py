@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
+import numpy as np
+
 from ...errors import shown
+from ...model.values import to_12_digits
 
 Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
@@ -35,17 +38,48 @@ def seed_columns(frame: Table) -> list[str]:
     return [*common(["root_seed"], frame), "seed"]
 
 
-def groups(frame: Table, names: Iterable[str]) -> Any:
+def groups(frame: Table, names: Iterable[str], sort: bool = True) -> Any:
     """Returns the rows grouped by columns, where null counts as a value.
 
     If no columns are given, all rows form one group.
     """
-    return frame.groupby([*names] or (lambda _: 0), dropna=False, observed=True)
+    by = [*names] or (lambda _: 0)
+    return frame.groupby(by, dropna=False, observed=True, sort=sort)
+
+
+def numbered(frame: Table, names: Iterable[str]) -> np.ndarray:
+    """Returns a number for each row; rows with equal values have equal numbers.
+
+    The numbers start at 0, in the order in which the values first appear.
+    """
+    return groups(frame, names, sort=False).ngroup().to_numpy()
+
+
+def split(frame: Table, names: Iterable[str]) -> list[np.ndarray]:
+    """Returns the positions of the rows that have equal values, as an array for each
+    combination of values.
+    """
+    number = numbered(frame, names)
+    return [np.flatnonzero(number == i) for i in range(number.max(initial=-1) + 1)]
 
 
 def n_values(frame: Table, name: str) -> int:
     """The number of values of a column, where null counts as a value."""
     return frame[name].nunique(dropna=False)
+
+
+def varying(frame: Table, names: Iterable[str]) -> list[str]:
+    """The names of columns with two or more values."""
+    return [name for name in names if n_values(frame, name) > 1]
+
+
+def rounded(column: Table) -> Table:
+    """Returns a column of floats rounded to 12 digits.
+
+    Values that differ only by rounding errors become equal.
+    """
+    values = column.dropna().unique()
+    return column.map({value: float(to_12_digits(value)) for value in values})
 
 
 def is_numeric(column: Table) -> bool:

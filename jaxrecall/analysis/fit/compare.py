@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from .cells import check_axis
-from .columns import AxisValue, without
-from .estimate import Estimates, interval
+from .columns import AxisValue, numbered, without
+from .estimate import Estimates
+from .law import Law, interval
 
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 
@@ -30,78 +31,69 @@ def compare_values(
 
     Raises FitError if `axis` is not an axis of the family.
     """
-    axes = e.family.cells[0].at
-    check_axis("compare", axis, axes)
-    reference, *others = dict.fromkeys(cell.at[axis] for cell in e.family.cells)
-    rest = without(axes, [axis])
-    places: dict[AxisValue, dict[tuple[AxisValue, ...], int]] = {}
-    for i, cell in enumerate(e.cells):
-        places.setdefault(cell.at[axis], {})[cell.values(rest)] = i
-    first = places.get(reference, {})
-    for value in others:
-        second = places.get(value, {})
-        both = [at for at in second if at in first]
-        pairs = np.array([(second[at], first[at]) for at in both], int).reshape(-1, 2)
-        common = {"axis": axis, "value": value, "reference": reference}
-        common["regime"] = regime
-        for at, pair in zip(both, pairs, strict=True):
-            row = _row(e, RATIO, _ratio(e, pair[None]), pair[None])
-            yield common | row | dict(zip(rest, at, strict=True))
+    at, law = e.family.at, e.law
+    check_axis("compare", axis, at)
+    rest = law.family.at[without(at, [axis])]
+    line, value = numbered(rest, rest), numbered(at, [axis])[e.inside]
+    reference, *others = at[axis].drop_duplicates().tolist()
+    # the index of each line's cell with each value of the axis
+    cell = np.full((line.max(initial=-1) + 1, len(others) + 1), -1)
+    cell[line, value] = np.arange(len(line))
+    for j, other in enumerate(others, start=1):
+        pairs = cell[(cell[:, j] >= 0) & (cell[:, 0] >= 0)][:, [j, 0]]
+        common = {"axis": axis, "value": other, "reference": reference}
+        common |= {"theta": e.theta, "part": e.family.name, "regime": regime}
+        common["along"] = e.family.critical
+        for pair in pairs:
+            settings = rest.iloc[[pair[0]]].to_dict("records")[0]
+            row = _row(law, RATIO, _ratio(law, pair[None]), pair[None])
+            yield common | row | settings
         if len(pairs):
-            yield common | _row(e, MEAN_RATIO, _ratio(e, pairs), pairs)
-            slopes = _slopes(e, pairs[:, 0]) - _slopes(e, pairs[:, 1])
-            for name, weights in zip(e.family.law, slopes, strict=True):
+            yield common | _row(law, MEAN_RATIO, _ratio(law, pairs), pairs)
+            slopes = _slopes(law, pairs[:, 0]) - _slopes(law, pairs[:, 1])
+            for name, weights in zip(law.axes, slopes, strict=True):
                 if name != axis and np.isfinite(weights).all():
-                    yield common | _row(e, f"exponent of {name}", weights, pairs)
+                    yield common | _row(law, f"exponent of {name}", weights, pairs)
 
 
-def _ratio(e: Estimates, pairs: np.ndarray) -> np.ndarray:
+def _ratio(law: Law, pairs: np.ndarray) -> np.ndarray:
     """The weights (cells,) of the mean of ln(second / first) over pairs of cells."""
-    weights = np.zeros(len(e.cells))
+    weights = np.zeros(len(law.crossings))
     weights[pairs[:, 0]] = 1 / len(pairs)
     weights[pairs[:, 1]] = -1 / len(pairs)
     return weights
 
 
-def _slopes(e: Estimates, cells: np.ndarray) -> np.ndarray:
+def _slopes(law: Law, cells: np.ndarray) -> np.ndarray:
     """Returns the matrix (axes, cells) whose product with ln N* is the exponents of the
     law through some cells.
     """
-    among = np.isin(np.arange(len(e.cells)), cells)
-    law = e.law_of([cell for cell, is_in in zip(e.cells, among, strict=True) if is_in])
-    weights = np.zeros((len(e.family.law), len(e.cells)))
-    weights[:, among] = law.weights
+    weights = np.zeros((len(law.axes), len(law.crossings)))
+    weights[:, cells] = law.take(cells).weights
     return weights
 
 
 def _row(
-    e: Estimates, quantity: str, weights: np.ndarray, pairs: np.ndarray
+    law: Law, quantity: str, weights: np.ndarray, pairs: np.ndarray
 ) -> dict[str, AxisValue]:
     """Returns the estimate of a weighted sum of ln N*, with its interval over seeds.
 
     The ratios are the exponential of such a sum.
     """
-    y = e.y[:, e.inside]
-    has_run = [(e.cells[i].n > 0).any(axis=0) for i in np.unique(pairs)]
-    n_seeds = int(np.any(has_run, axis=0).sum())
-    sums = y @ weights
-    ends = [sums[0], *interval(sums, n_seeds, float(e.shape_deviation(weights)))]
+    n_seeds = law.take(pairs.ravel()).n_seeds
+    sums = law.y @ weights
+    ends = [sums[0], *interval(sums, n_seeds, float(law.shape_deviation(weights)))]
     if quantity in (RATIO, MEAN_RATIO):
         ends = list(np.exp(ends))
-    row: dict[str, AxisValue] = dict(zip(("estimate", "lo", "hi"), ends, strict=True))
-    return row | {
+    second, first = (law.y[1:] - law.y[0]).T[pairs.T]
+    both = np.sqrt((second**2).sum() * (first**2).sum())
+    return {
         "quantity": quantity,
+        "estimate": ends[0],
+        "lo": ends[1],
+        "hi": ends[2],
         "n_cells": len(pairs),
         "n_seeds": n_seeds,
-        "correlation": _correlation(y[1:] - y[0], pairs),
-        "theta": e.given_theta,
-        "part": e.family.name,
-        "along": e.family.critical,
+        # of the errors of the two cells of a pair, over all pairs
+        "correlation": (second * first).sum() / both if both > 0 else np.nan,
     }
-
-
-def _correlation(apart: np.ndarray, pairs: np.ndarray) -> float:
-    """The correlation of the errors of the two cells of a pair, over all pairs."""
-    second, first = apart[:, pairs[:, 0]], apart[:, pairs[:, 1]]
-    both = np.sqrt((second**2).sum() * (first**2).sum())
-    return float((second * first).sum() / both) if both > 0 else np.nan

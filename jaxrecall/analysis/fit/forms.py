@@ -20,10 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.special import boxcox
 
 from ...errors import FitError
-from .columns import AxisValue, without
-from .estimate import Estimates, interval
+from .columns import AxisValue, split, without
+from .estimate import Estimates
+from .law import interval
 
 LARGEST_POWER = 6.0
 
@@ -51,7 +53,7 @@ def _power(x: np.ndarray, y: np.ndarray) -> Form:
 
 
 def _logarithm(x: np.ndarray, y: np.ndarray) -> Form:
-    (floor, factor), _ = _linear(x, y, 0.0)
+    factor, floor = np.polyfit(np.log(x), y, 1, w=1 / y)
     return Form(np.nan, floor, factor)
 
 
@@ -59,27 +61,18 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
     middle = np.exp(np.log(x).mean())
     ratio = x / middle
 
-    def rms(p: float) -> float:
-        return _linear(ratio, y, p)[1]
+    def squares(p: float) -> float:
+        # the term is (x^p - 1) / p, or ln x for p = 0
+        _, squares, *_ = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y, full=True)
+        return squares.sum()
 
     grid = np.linspace(-LARGEST_POWER, LARGEST_POWER, 61)
-    best = min(grid, key=rms)
-    step = grid[1] - grid[0]
+    best, step = min(grid, key=squares), grid[1] - grid[0]
     bounds = (best - step, best + step)
-    p = minimize_scalar(rms, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x
-    constant, slope = _linear(ratio, y, p)[0]
+    options = {"xatol": 1e-6}
+    p = minimize_scalar(squares, bounds=bounds, method="bounded", options=options).x
+    slope, constant = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y)
     return Form(p, constant - slope / p, slope / p * middle**-p)
-
-
-def _linear(x: np.ndarray, y: np.ndarray, p: float) -> tuple[np.ndarray, float]:
-    """Fits y = c + b (x^p - 1) / p; returns c and b, and the rms of relative errors.
-
-    The term is ln x for p = 0.
-    """
-    term = np.expm1(p * np.log(x)) / p if p else np.log(x)
-    design = np.column_stack([np.ones(len(x)), term]) / y[:, None]
-    found = np.linalg.lstsq(design, np.ones(len(x)), rcond=None)[0]
-    return found, float(np.sqrt(np.mean((design @ found - 1) ** 2)))
 
 
 FORMS: dict[str, Callable[[np.ndarray, np.ndarray], Form]] = {
@@ -101,25 +94,22 @@ def compare_forms(
 
     Raises FitError if `axis` is not an axis that gets an exponent.
     """
-    if not axis and len(e.family.law) == 1:
-        (axis,) = e.family.law
-    if axis not in e.family.law:
-        allowed = ", ".join(e.family.law) or "none, since no size varies"
+    axes, at = e.law.axes, e.law.family.at
+    if not axis and len(axes) == 1:
+        (axis,) = axes
+    if axis not in axes:
+        allowed = ", ".join(axes) or "none, since no size varies"
         raise FitError(f"floor: got {axis or 'no axis'}; allowed: {allowed}")
-    rest = without(e.family.cells[0].at, [axis])
-    lines: dict[tuple[AxisValue, ...], list[int]] = {}
-    for i, cell in enumerate(e.cells):
-        lines.setdefault(cell.values(rest), []).append(i)
-    for at, members in lines.items():
-        members.sort(key=lambda i: e.cells[i].at[axis])
-        x = np.array([e.cells[i].at[axis] for i in members], float)
-        y = np.exp(e.y[:, e.inside][:, members])
+    rest, sizes = at[without(at, [axis])], at[axis].to_numpy(float)
+    common = {"axis": axis, "theta": e.theta, "part": e.family.name}
+    common |= {"regime": regime, "along": e.family.critical}
+    for line in split(rest, rest):
+        line = line[np.argsort(sizes[line])]
+        settings = rest.iloc[line[:1]].to_dict("records")[0]
         for name in FORMS:
-            if len(x) >= LEAST[name]:
-                row = _row(name, x, y, e.n_seeds)
-                common = {"axis": axis, "theta": e.given_theta, "part": e.family.name}
-                common |= {"regime": regime, "along": e.family.critical}
-                yield dict(zip(rest, at, strict=True)) | common | row
+            if len(line) >= LEAST[name]:
+                row = _row(name, sizes[line], np.exp(e.law.y[:, line]), e.law.n_seeds)
+                yield settings | common | row
 
 
 def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> dict[str, AxisValue]:
@@ -127,21 +117,21 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> dict[str, Axi
 
     y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
     """
-    fitted = np.array([FORMS[name](x, one) for one in y])
+    fit = FORMS[name]
+    forms = [fit(x, one) for one in y]
     row: dict[str, AxisValue] = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
-    for field, values in zip(Form._fields, fitted.T, strict=True):
+    for field, values in zip(Form._fields, np.array(forms).T, strict=True):
         low, high = interval(values, n_seeds)
         row |= {field: values[0], f"{field}_lo": low, f"{field}_hi": high}
-    whole = Form(*fitted[0])
     n_out = int(len(x) * LEFT_OUT)
     error = noise = np.nan
     if n_out and len(x) - n_out >= LEAST[name]:
-        part = FORMS[name](x[:-n_out], y[0, :-n_out])
-        error = _rms(part.at(x[-n_out:]), y[0, -n_out:])
+        smaller = fit(x[:-n_out], y[0, :-n_out])
+        error = _rms(smaller.at(x[-n_out:]), y[0, -n_out:])
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
         variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
         noise = float(np.sqrt(variance.mean()))
-    row |= {"rms": _rms(whole.at(x), y[0]), "error": error, "noise": noise}
+    row |= {"rms": _rms(forms[0].at(x), y[0]), "error": error, "noise": noise}
     return row | {"n_out": n_out}
 
 

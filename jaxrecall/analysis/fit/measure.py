@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from types import NoneType
 
-import numpy as np
-
 from ...errors import FitError, expect, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from .columns import Table, common, is_numeric, no_numbers, seed_columns
@@ -31,7 +29,7 @@ def choose_measure(frame: Table, roles: Roles, of: str) -> Roles:
         return roles
     examples = "".join(f"{name}, " for name in common(OF_FRACTIONS, roles.known))
     allowed = f"allowed: accuracy, {examples}or any other measured number"
-    _check_measured(frame, roles, "of", of, allowed, -np.inf)
+    _check_measured(frame, roles, "of", of, allowed)
     if frame[of].isna().all():
         hint = ""
         if of in EXTRA_COLUMNS:
@@ -50,14 +48,16 @@ def choose_law(frame: Table, roles: Roles, column: str) -> Roles:
         f"allowed: a column of numbers from 0 that was measured, such as"
         f" {', '.join(OF_FRACTIONS[:2])}"
     )
-    _check_measured(frame, roles, "law", column, allowed, 0)
+    _check_measured(frame, roles, "law", column, allowed)
+    if (frame[column].dropna() < 0).any():
+        raise FitError(f"law: {column} is less than 0 in some rows; {allowed}")
     return replace(roles, measure=column, counted=False)
 
 
 def _check_measured(
-    frame: Table, roles: Roles, argument: str, name: str, allowed: str, low: float
+    frame: Table, roles: Roles, argument: str, name: str, allowed: str
 ) -> None:
-    """Raises FitError unless a column contains measured numbers from `low`."""
+    """Raises FitError unless a column contains measured numbers."""
     wrong = ""
     if name not in frame:
         wrong = "is no column of the table"
@@ -67,12 +67,6 @@ def _check_measured(
         raise FitError(f"{argument}: got {shown(name)}, which {wrong}; {allowed}")
     if problem := no_numbers(frame[name]):
         raise FitError(f"{name}: {problem}")
-    values = frame[name].dropna()
-    bad = values[~((values >= low) & np.isfinite(values.astype(float)))]
-    if len(bad):
-        raise FitError(
-            f"{argument}: {name} is {bad.iloc[0]:.4g} in {len(bad)} rows; {allowed}"
-        )
 
 
 def choose_along(

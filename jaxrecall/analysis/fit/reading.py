@@ -74,15 +74,13 @@ def read_tables(
 def rename_columns(frame: Table, columns: Mapping[str, str]) -> Table:
     """Returns the table with its columns named as in `columns`: new name -> old name.
 
-    Raises FitError if there is no such column, or if a new name is taken.
+    Raises FitError if there is no such column.
     """
     problems = []
     for name, given in columns.items():
         if given not in frame:
             has = ", ".join(map(str, frame))
             problems.append(f"columns: {name} = {given}: no such column; it has {has}")
-        elif name in without(frame, columns.values()):
-            problems.append(f"columns: {name} = {given}: {name} is a column, too")
     if problems:
         raise FitError(problems)
     return frame.rename(columns={given: name for name, given in columns.items()})
@@ -118,25 +116,22 @@ def _read_file(path: Path) -> Table:
             what = "is neither a file nor a folder"
         raise FitError(f"{path}: {what}; allowed: {FILES}")
     try:
-        if path.suffix.lower() == ".csv":
-            return plain_table("table", pd.read_csv(path))
-        return plain_table("table", _read_parquet(path))
+        is_csv = path.suffix.lower() == ".csv"
+        frame = pd.read_csv(path) if is_csv else _read_parquet(path)
     except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        if isinstance(error, FitError):
-            raise
         raise FitError(
             f"{path}: cannot be read ({in_one_line(error)}); allowed: {FILES}"
         ) from error
+    return plain_table("table", frame)
 
 
 def _read_parquet(path: Path) -> Table:
     """Returns the rows of a Parquet file. Its description becomes attributes."""
     import pyarrow.parquet as pq
 
-    # pyarrow cannot open a path that is not UTF-8
-    with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:
-        table = file.read()
-        frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
+    with open(path, "rb") as file:  # pyarrow cannot open a path that is not UTF-8
+        table = pq.ParquetFile(file).read()
+    frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     facts = read_facts(table)
     for name in STATED:
         if facts.get(name) is not None:

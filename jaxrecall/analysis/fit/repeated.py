@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...model.values import is_missing
-from .columns import AxisValue, Table, common, groups, without
-from .table_axes import rounded
+from .columns import AxisValue, Table, common, groups, rounded, without
 
 FEW, LONGEST = 3, 60
 """The largest number of values of a column that a message lists, and of characters of
@@ -16,10 +16,16 @@ a value.
 """
 
 
-def tell_apart(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list[str]:
+def tell_apart(
+    rows: Table,
+    placed: Sequence[str],
+    names: Sequence[str],
+    always: Sequence[str] = (),
+) -> list[str]:
     """Returns the columns that tell apart rows with equal values of `placed`.
 
-    A column is left out if its values follow from those of the columns before it.
+    A column is left out if its values follow from those of the columns before it,
+    unless it is among `always` and varies.
     """
     several = []
     known = [*dict.fromkeys(placed)]
@@ -30,7 +36,7 @@ def tell_apart(rows: Table, placed: Sequence[str], names: Sequence[str]) -> list
         if rows[name].dtype.kind == "f":
             rows = rows.assign(**{name: rounded(rows[name])})
         n_apart = groups(rows, [*known, name]).ngroups
-        if n_apart > n_groups:
+        if n_apart > n_groups or name in always:
             known.append(name)
             several.append(name)
             n_groups = n_apart
@@ -54,22 +60,15 @@ def tell_repeated_apart(
 
 
 def choose_one(stored: Table, names: Sequence[str]) -> str:
-    """Returns an expression that selects rows with one value of each column.
+    """Returns an expression that selects rows like the first one.
 
     `stored` are rows of the table `df` as its owner has it.
     """
     conditions = []
     for name in names:
-        if stored[name].nunique(dropna=False) < 2:
-            continue
-        value = next(iter(stored[name].dropna().tolist()), None)
-        column = f"df[{_code(name)}]"
-        if value is None:
-            conditions.append(f"{column}.isna()")
-            stored = stored[stored[name].isna()]
-        else:
-            conditions.append(f"{column} == {_code(value)}")
-            stored = stored[stored[name] == value]
+        value = stored[name].tolist()[0]
+        test = ".isna()" if is_missing(value) else f" == {_code(value)}"
+        conditions.append(f"df[{_code(name)}]{test}")
     if len(conditions) > 1:
         conditions = [f"({condition})" for condition in conditions]
     return f"df[{' & '.join(conditions)}]"
@@ -88,8 +87,7 @@ def advise_on_copies(
             "no setting of the table tells them apart; add the column that does, or"
             " name it in --axes or --average"
         )
-    shown = ", ".join(map(_code, columns))
-    return f"keep one row of each, as in df.drop_duplicates([{shown}])"
+    return f"keep one row of each, as in df.drop_duplicates({json.dumps(columns)})"
 
 
 def list_values(column: Table) -> str:
@@ -105,12 +103,7 @@ def list_values(column: Table) -> str:
 
 
 def _code(value: AxisValue) -> str:
-    """Returns Python code for a value. Text is in double quotes if it contains none."""
-    if not isinstance(value, (str, int, float, complex, bytes)):
-        value = str(value)  # pandas compares dates with text
-    if isinstance(value, float) and np.isinf(value):
-        return f'float("{value}")'
-    code = repr(value)
-    if code[:1] == "'" and '"' not in code:
-        return f'"{code[1:-1]}"'
-    return code
+    """Returns Python code for a value, with text in double quotes."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)

@@ -138,41 +138,35 @@ def _further_seeds(frame: Table, axes: Sequence[str]) -> list[str]:
 
 def roles_of(frame: Table) -> Roles:
     """Returns the roles of a table's columns. The table may lack columns."""
-    facts = frame.attrs
-    axes = facts.get("axes")
-    if not isinstance(axes, list):
-        axes = None
-    averaged = facts.get("averaged") or _further_seeds(frame, axes or ())
-    measure = facts.get("accuracy", ACCURACY)
-    stated = Roles(
-        measure=measure,
-        along=facts.get("searched") or "",
-        axes=None if axes is None else tuple(axes),
-        kept=tuple(facts.get("kept", ())),
-        averaged=tuple(averaged),
-        fields=tuple(facts.get("fields", ())),
-        known=(measure, *COUNTS, *AFTER),
-        labels=facts.get("labels", {}),
-        rises=facts.get("rises", {}),
-    )
-    has_counts = {*COUNTS} <= {*frame}
-    is_own = "accuracy" in facts or "simulator" in frame
-    if is_own or not {*SIZES, "N"} <= {*frame}:
+    facts, has_counts = frame.attrs, {*COUNTS} <= {*frame}
+    if {*SIZES, "N"} <= {*frame} and not ("accuracy" in facts or "simulator" in frame):
+        roles = replace(OURS, counted=has_counts or ACCURACY not in frame)
+    else:
+        measure = facts.get("accuracy", ACCURACY)
         is_counts = measure in COUNTS or measure not in frame
-        return replace(stated, counted=has_counts and is_counts)
+        roles = Roles(
+            measure=measure,
+            counted=has_counts and is_counts,
+            fields=tuple(facts.get("fields", ())),
+            known=(measure, *COUNTS, *AFTER),
+            labels=facts.get("labels", {}),
+            rises=facts.get("rises", {}),
+        )
+    axes = facts.get("axes")
+    axes = tuple(axes) if isinstance(axes, list) else None
     return replace(
-        OURS,
-        counted=has_counts or ACCURACY not in frame,
-        along=stated.along or "N",
-        axes=stated.axes,
-        kept=stated.kept,
-        averaged=stated.averaged,
+        roles,
+        along=facts.get("searched") or roles.along,
+        axes=axes,
+        kept=tuple(facts.get("kept", ())),
+        averaged=tuple(facts.get("averaged") or _further_seeds(frame, axes or ())),
     )
 
 
 OURS = Roles(
     measure=ACCURACY,
     is_ours=True,
+    along="N",
     fields=tuple(FIELDS),
     known=tuple(COLUMNS),
     needed={"V": 2, "N": 1, "d": 1, "L": 1, "m": 0},

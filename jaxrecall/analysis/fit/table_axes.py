@@ -13,7 +13,6 @@ unless it was also given.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -25,7 +24,6 @@ from ...model.point import (
     SAME_AS,
     STARTS,
     TRAINING,
-    to_12_digits,
     unusual,
 )
 from .columns import (
@@ -38,9 +36,12 @@ from .columns import (
     holds,
     is_numeric,
     n_values,
+    rounded,
     seed_columns,
+    varying,
     without,
 )
+from .repeated import tell_apart
 from .roles import Roles
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
@@ -55,7 +56,7 @@ def as_given(frame: Table, roles: Roles) -> Table:
     are:
 
     - `pool` is 0 for no pool and `batch` is 0 for all samples, as m is 0 for no MLP.
-    - `gamma2` is null where it equals gamma, if it then has fewer distinct values.
+    - `gamma2` is null where it equals gamma, unless it does so everywhere.
     - The text of a law loses its parameters if other runs have the same law with other
       parameters. Columns such as embedding.rho are then axes.
     - The path of an embedding file loses its folder, because a sweep may be resumed
@@ -65,10 +66,8 @@ def as_given(frame: Table, roles: Roles) -> Table:
     """
     from pandas.api.types import infer_dtype
 
-    frame = frame.copy()
     halves = frame.columns[frame.dtypes == np.float16]
-    if len(halves):
-        frame = frame.astype(dict.fromkeys(halves, float))
+    frame = frame.astype(dict.fromkeys(halves, float))
     if not roles.is_ours:
         return frame
     for name, other in SAME_AS.items():
@@ -76,15 +75,16 @@ def as_given(frame: Table, roles: Roles) -> Table:
             del frame[name]
     for name in common(("embedding", "embedding_out"), frame):
         if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
-            shorter = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
-            if (shorter != frame[name]).any():
-                frame[name] = shorter
+            frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
     _drop_parameters(frame)
     _fill_training(frame)
+    if {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
+        is_gamma = rounded(frame["gamma2"] / frame["gamma"]).fillna(1) == 1
+        if not is_gamma.all():
+            frame["gamma2"] = frame["gamma2"].mask(is_gamma)
     for name in common(("pool", "batch"), frame):
         if is_numeric(frame[name]):
             frame[name] = frame[name].fillna(0).astype(np.int64)
-    _drop_equal_gamma2(frame)
     return frame
 
 
@@ -105,9 +105,7 @@ def _drop_parameters(frame: Table) -> None:
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
                 varies = frame.groupby(bare)[name].transform("nunique") > 1
-                shorter = (varies | (len(texts) == 1)) & (bare != frame[name])
-                if shorter.any():  # otherwise, categories keep their order
-                    frame[name] = bare.where(shorter, frame[name])
+                frame[name] = bare.where(varies | (len(texts) == 1), frame[name])
 
 
 def _fill_training(frame: Table) -> None:
@@ -122,18 +120,6 @@ def _fill_training(frame: Table) -> None:
         values = frame[name].dropna().unique()
         if len(values) == 1 and frame[name].isna().equals(alone):
             frame[name] = values[0]
-
-
-def _drop_equal_gamma2(frame: Table) -> None:
-    """Makes gamma2 null where it equals gamma, if it then has fewer distinct values."""
-    if not {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
-        return
-    gamma2 = frame["gamma2"]
-    is_gamma = rounded(gamma2 / frame["gamma"]).fillna(1) == 1
-    own = gamma2.mask(is_gamma)
-    n_values = rounded(gamma2).nunique(dropna=False)
-    if own.notna().any() and own.nunique(dropna=False) < n_values:
-        frame["gamma2"] = own
 
 
 def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:
@@ -156,21 +142,12 @@ def parameters_of(frame: Table, fields: Iterable[str]) -> list[str]:
 
     Only the laws in the given fields count.
     """
-    found = []
+    names = []
     for name in map(str, frame):
         field, dot, _ = name.partition(".")
         if dot and field in fields:
-            found.append(name)
-    return found
-
-
-def rounded(column: Table) -> Table:
-    """Returns a column of floats rounded to 12 digits.
-
-    Values that differ only by rounding errors become equal.
-    """
-    values = column.dropna().unique()
-    return column.map({value: float(to_12_digits(value)) for value in values})
+            names.append(name)
+    return names
 
 
 def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list[str]]:
@@ -193,8 +170,8 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
     left_out = (along, *following, *roles.averaged)
     if roles.axes is not None:
         names = []
-        for axis in (*stated, "step"):
-            names += common([axis, *parameters_of(frame, [axis])], frame)
+        for axis in (*stated, *common(["step"], frame)):
+            names += [axis, *parameters_of(frame, [axis])]
         names = [*dict.fromkeys(names)]
         axes, followers = _distinguish(frame, roles, names, left_out, along, stated)
         is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
@@ -216,10 +193,9 @@ def settings_of(frame: Table, roles: Roles) -> list[str]:
     if roles.counted:
         harmless.add("n_test")
     names = without(fields, harmless) + common(roles.rates, frame)
-    stated = common((*(roles.axes or ()), *roles.kept), frame)
     if roles.axes is None:
-        names += without(unstated(frame, roles), names)
-    names = [*dict.fromkeys((*names, *stated))]
+        names += unstated(frame, roles)
+    names += common((*(roles.axes or ()), *roles.kept), frame)
     names.sort(key=lambda name: n_values(frame, name))
     return [*dict.fromkeys((*common(roles.sizes, frame), *names))]
 
@@ -274,38 +250,32 @@ def _distinguish(
     `stated`, this test ignores `along`. A text field of a grid is an axis even if its
     values follow from sizes, because a law in the sizes would mix the texts.
     """
-    axes, followers = without(roles.sizes, left_out), []
-    for name in without(names, (*axes, *left_out)):
+    sizes, names = without(roles.sizes, left_out), without(names, left_out)
+    for name in names:
         if frame[name].dtype.kind == "f":
             frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
-        if n_values(frame, name) < 2:
-            continue
-        alike = axes if name in stated else [*axes, along]
-        n_apart = groups(frame, [*alike, name]).ngroups
-        is_text_of_grid = name in (roles.axes or ()) and frame[name].dtype.kind == "O"
-        if is_text_of_grid or n_apart > groups(frame, alike).ngroups:
-            axes.append(name)
-        else:
-            followers.append(name)
-    return axes, followers
-
-
-NUMBER = re.compile(r"\s*[-+]?(\d[\d,_ ]*\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
-
-
-def _is_number_as_text(value: AxisValue) -> bool:
-    return isinstance(value, str) and bool(NUMBER.fullmatch(value))
+    listed = common(roles.axes or (), frame)
+    texts = [name for name in listed if frame[name].dtype.kind == "O"]
+    axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
+    axes += tell_apart(frame, [*axes, along], names, texts)
+    in_order = common(without(names, sizes), axes)
+    return [*sizes, *in_order], without(varying(frame, names), axes)
 
 
 def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:
     """Raises FitError if a column contains numbers that are written as text, as in
     "1,024".
     """
+    import pandas as pd
+
     problems = []
     for name in names:
         values = frame[name].dropna()
-        if len(values) and all(map(_is_number_as_text, values.unique())):
-            problems.append(f"{name}: {holds(values, 'numbers that are no text')}")
+        if len(values) and not is_numeric(values):
+            plain = values.astype(str).str.replace("[,_ ]", "", regex=True)
+            numbers: Table = pd.to_numeric(plain, errors="coerce")
+            if numbers.notna().all():
+                problems.append(f"{name}: {holds(values, 'numbers that are no text')}")
     if problems:
         raise FitError(problems)
 

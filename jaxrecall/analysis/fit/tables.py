@@ -9,7 +9,6 @@ misfit and the warnings of each law.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy as np
 from ...errors import plural
 from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
-from .cells import Cell, values_of
-from .columns import AxisValue, Table
+from .cells import Cell
+from .columns import AxisValue, Table, n_values, without
 from .estimate import METHOD, Estimates
 from .misfit import shared_errors
 
@@ -46,39 +45,24 @@ additional columns for the axes.
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
 
-NOT_CROSSING = (
-    PLATEAU,
-    NOT_REACHED,
-    "flat",
-    "reversed",
-    "returns",
-    "one level",
-    ABOVE,
-)
-"""The states of thresholds without a critical value; docs/thresholds.md explains them.
-"""
-
 WARNINGS = {
     PLATEAU: "plateau: {last}, the largest; it levels off",
-    NOT_REACHED: "not reached: {last}, the largest; it still rises",
-    "flat": "not reached: {last}, the largest; it hardly rises with {along}",
-    "reversed": "falls: {first}, the smallest, {last}, the largest",
-    "returns": "rises above theta and falls again: {top}, {last}, the largest",
+    NOT_REACHED: "not reached: {last}, the largest; it still moves towards theta",
+    "flat": "not reached: {last}, the largest; it hardly changes with {along}",
+    "reversed": "moves away from theta: {first}, the smallest, {last}, the largest",
+    "returns": "crosses theta and returns: {top}, {last}, the largest",
     "one level": "one {along} level: no curve",
-    ABOVE: "above theta from the smallest on: {first}",
+    ABOVE: "beyond theta from the smallest on: {first}",
     "one step": (
-        "rises within one step of {along}: the crossing is anywhere between N_below and"
-        " N_above"
+        "crosses within one step of {along}: the crossing is anywhere between N_below"
+        " and N_above"
     ),
     "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
-    "not monotone": "not monotone: {measure} falls by {drop:.2g} as {along} grows",
-    "at the end": "{told}: try beyond it",
+    "not monotone": "not monotone: {measure} turns back by {drop:.2g} as {along} grows",
+    "at the end": "{caution}: try beyond it",
     FEW_SEEDS: f"no interval: {{seeds}}, {MIN_SEEDS} are needed",
-    "not surely below": (
-        "crossing not sure: no level is surely below theta; not in the law"
-    ),
-    "not surely above": (
-        "crossing not sure: no level is surely above theta; not in the law"
+    UNDECIDED: (
+        "crossing not sure: no level is surely on one side of theta; not in the law"
     ),
 }
 """A dict from a state, or from a further caution about a cell, to its text.
@@ -86,8 +70,8 @@ WARNINGS = {
 The accuracies in a warning are measured means.
 """
 
-MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
-"""The words that are exchanged in warnings if accuracy falls along the axis."""
+REMARK = {"diagnostic": "remark", "subject": "", "part": "", "regime": ""}
+"""The row of a remark in the diagnostics, without its text."""
 
 KNOWN, UNCHECKED = "known", "unchecked"
 
@@ -126,14 +110,18 @@ between the levels around theta.
 
 def thresholds(e: Estimates) -> list[TableRow]:
     """Returns one row per cell of a family."""
-    rows, along = [], e.family.along
-    for cell, crossing, curve in zip(e.family.cells, e.found, e.curves, strict=True):
+    family, along = e.family, e.family.along
+    rows = family.at.join(family.names).to_dict("records")
+    origins = family.origin.to_dict("records")
+    for i, crossing in enumerate(e.crossings):
+        cell, curve = family.cells[i], e.curves[i]
         critical = np.nan if crossing.side else np.exp(crossing.log_x)
         low, high = _interval(crossing)
-        below, above = _levels_around(cell, crossing, curve)
-        state = _state(e.theta, crossing, curve)
-        row = {
-            "theta": e.given_theta,
+        n_below = {1: len(cell.N), -1: 0}.get(crossing.side, _n_below(crossing, curve))
+        below, above = [None, *cell.N, None][n_below : n_below + 2]
+        state = _state(e.level, crossing, curve)
+        rows[i] |= {
+            "theta": e.theta,
             "method": METHOD,
             "axis": along,
             "critical": critical,
@@ -142,61 +130,40 @@ def thresholds(e: Estimates) -> list[TableRow]:
             "hi": high,
             "censored": CENSORED[crossing.side],
             "n_seeds": cell.n_seeds,
-            "n_levels": len(curve.x),
-            "warning": "; ".join(_warnings(e, cell, crossing, curve, state)),
+            "n_levels": len(cell.N),
+            "warning": "; ".join(_warnings(e, i, state)),
             "N_below": below,
             "N_above": above,
             "record": True,
-            "copy_of": _copied(cell),
+            "copy_of": _copied(rows[i], origins[i]),
             "state": state,
         }
-        rows.append(cell.at | cell.names | row)
     return rows
 
 
-def _interval(found: Crossing) -> tuple[float, float]:
+def _interval(crossing: Crossing) -> tuple[float, float]:
     """Returns the two ends of the interval of a critical value."""
     low, high = np.nan, np.nan
-    if found.side == 0 and found.n_seeds >= MIN_SEEDS:
-        low, high = np.exp([found.lo, found.hi])
-    open_below, open_above = found.is_open
-    if open_below:
-        low = 0.0
-    if open_above:
-        high = np.inf
-    return low, high
+    if crossing.side == 0 and crossing.n_seeds >= MIN_SEEDS:
+        low, high = np.exp([crossing.lo, crossing.hi])
+    open_below, open_above = crossing.is_open
+    return 0.0 if open_below else low, np.inf if open_above else high
 
 
-def _levels_around(
-    cell: Cell, found: Crossing, c: AnyCurve
-) -> tuple[AxisValue, AxisValue]:
-    """The levels below and above the crossing; None on a side without a level."""
-    if found.side == 1:
-        return cell.N[-1], None
-    if found.side == -1:
-        return None, cell.N[0]
-    below, above = cell.N[_around(found, c)]
-    return below, above
+def _n_below(crossing: Crossing, curve: AnyCurve) -> int:
+    """The number of levels below a crossing, without the last level."""
+    n_levels = len(curve.x)
+    return int(np.searchsorted(curve.x, crossing.log_x).clip(1, max(n_levels - 1, 1)))
 
 
-def _around(found: Crossing, c: AnyCurve) -> slice:
-    """Returns the slice that selects the two levels around a crossing."""
-    after = int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
-    return slice(after - 1, after + 1)
-
-
-def _copied(cell: Cell) -> str | None:
+def _copied(at: TableRow, origin: TableRow) -> str | None:
     """The settings of the original cell that differ from those of a copy, as text.
 
     Returns None if the cell is not a copy.
     """
-    if cell.copy_of is None:
-        return None
-    differ = []
-    for axis, value in cell.copy_of.items():
-        if value is not cell.at[axis] and value != cell.at[axis]:
-            differ.append(f"{axis} = {value}")
-    return ", ".join(differ)
+    settings = [*map("{} = {}".format, at, at.values())]
+    originals = map("{} = {}".format, origin, origin.values())
+    return ", ".join(without(originals, settings)) or None
 
 
 def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
@@ -222,30 +189,29 @@ def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
     return NOT_REACHED
 
 
-def _warnings(
-    e: Estimates, cell: Cell, crossing: Crossing, curve: AnyCurve, state: str
-) -> Iterator[str]:
-    """Yields the warnings about a cell."""
-    gap = np.ptp(curve.x[_around(crossing, curve)])
+def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
+    """Yields the warnings about the cell with index i."""
+    cell, crossing, curve = e.family.cells[i], e.crossings[i], e.curves[i]
+    n_below, crosses = _n_below(crossing, curve), crossing.side == 0
+    gap = np.ptp(curve.x[n_below - 1 : n_below + 1])
     is_step = crossing.step > STEP * gap
     drop = _drop(cell, curve)
-    open_below, open_above = crossing.is_open
+    caution = e.cautions[i] if e.cautions else ""
     holds = {
-        "one step": crossing.side == 0 and is_step,
-        "coarse": crossing.side == 0 and not is_step and np.exp(gap) > COARSE,
-        state: crossing.side != 0,
+        "one step": crosses and is_step,
+        "coarse": crosses and not is_step and np.exp(gap) > COARSE,
+        state: not crosses,
         "not monotone": drop > 0.1 and state not in ("reversed", "returns"),
-        "at the end": cell.told,
+        "at the end": caution,
         FEW_SEEDS: cell.n_seeds < MIN_SEEDS,
-        "not surely below": open_below,
-        "not surely above": open_above,
+        UNDECIDED: any(crossing.is_open),
     }
     facts = {
         "along": e.family.along,
         "factor": np.exp(gap),
         "drop": drop * curve.scale,
         "measure": e.family.measure,
-        "told": cell.told,
+        "caution": caution,
         "seeds": plural(cell.n_seeds, "seed"),
         "first": _measured(e, curve, 0),
         "top": _measured(e, curve, int(curve.mean.argmax())),
@@ -253,10 +219,7 @@ def _warnings(
     }
     for name, is_so in holds.items():
         if is_so:
-            text = WARNINGS[name]
-            if e.family.falls:
-                text = re.sub("|".join(MIRRORED), lambda word: MIRRORED[word[0]], text)
-            yield text.format(**facts)
+            yield WARNINGS[name].format(**facts)
 
 
 def _drop(cell: Cell, curve: AnyCurve) -> float:
@@ -282,36 +245,35 @@ def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
 
 def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
-    rows = []
-    intervals, left_out = e.intervals(), _left_out(e)
+    rows, law, family = [], e.law, e.family
     facts = {
-        "inside": len(e.cells),
-        "cells": len(e.family.cells),
-        "have": "have a mean above 0" if e.family.what else "cross theta",
-        "seeds": plural(e.n_seeds, "seed"),
+        "inside": len(law.crossings),
+        "cells": len(family.cells),
+        "have": "have a mean above 0" if family.what else "cross theta",
+        "seeds": plural(law.n_seeds, "seed"),
     }
-    correlation = shared_errors(e.y[:, e.inside], e.n_seeds)
-    for j, axis in enumerate(e.family.law):
+    intervals = law.intervals()
+    for j, axis in enumerate(law.axes):
         state = _state_of_exponent(e, j)
         row = {
             "axis": axis,
-            "exponent": e.exponents[0, j],
+            "exponent": law.exponents[0, j],
             "lo": intervals[j].low,
             "hi": intervals[j].high,
             "method": METHOD,
-            "theta": e.given_theta,
-            "part": e.family.name,
-            "n_cells": e.law.n_distinct,
-            "n_seeds": e.n_seeds,
+            "theta": e.theta,
+            "part": family.name,
+            "n_cells": law.n_distinct,
+            "n_seeds": law.n_seeds,
             "warning": OF_LAWS[state].format(**facts, axis=axis),
             "record": True,
             "regime": regime,
-            "rejected": e.rejected,
-            "along": e.family.what or e.family.along,
-            "misfit": e.misfit.ratio if e.misfit else np.nan,
+            "rejected": law.rejected,
+            "along": family.what or family.along,
+            "misfit": law.misfit.ratio if law.misfit else np.nan,
             "interval_by": intervals[j].by,
-            "left_out": left_out,
-            "correlation": correlation,
+            "left_out": _left_out(e),
+            "correlation": shared_errors(law.y, law.n_seeds),
             "state": state,
         }
         rows.append(row)
@@ -322,15 +284,16 @@ def _state_of_exponent(e: Estimates, j: int) -> str:
     """Returns the state of the j-th exponent of a law, a key of OF_LAWS: why the cells
     do not determine it, or why it is uncertain.
     """
-    if not e.cells:
+    law = e.law
+    if not law.crossings:
         return "no cell"
-    if len(values_of(e.cells, e.family.law[j])) < 2:
+    if n_values(law.family.at, law.axes[j]) < 2:
         return "one value"
-    if np.isnan(e.law.weights[j]).any():
+    if np.isnan(law.weights[j]).any():
         return "together"
-    if e.n_seeds < MIN_SEEDS:
+    if law.n_seeds < MIN_SEEDS:
         return FEW_SEEDS
-    return UNCHECKED if e.law.n_distinct <= e.law.rank else KNOWN
+    return UNCHECKED if law.n_free < 1 else KNOWN
 
 
 def diagnose(
@@ -340,50 +303,39 @@ def diagnose(
 
     `exponents` contains the rows of the law in the table of exponents.
     """
-    common = {"part": e.family.name, "theta": e.given_theta, "regime": regime}
-    rows = []
-    if e.family.law and e.misfit:
-        subject = f"ln {e.family.critical}"
+    rows, warnings = [], []
+    misfit, critical = e.law.misfit, e.family.critical
+    if misfit and e.family.law:
         text = (
-            f"rms distance of {subject} from the law; noise alone would make it"
-            f" {e.misfit.noise:.2g}"
+            f"rms distance of ln {critical} from the law; noise alone would make it"
+            f" {misfit.noise:.2g}"
         )
-        row = diagnostic("residual", text, subject) | {"value": e.misfit.rms}
-        rows.append(row | common)
-    for text in _on_law(e, exponents):
-        rows.append(diagnostic("warning", text) | common)
-    return rows
-
-
-def diagnostic(kind: str, text: str, subject: str = "") -> TableRow:
-    """Returns a row of the diagnostics without a part or regime."""
-    row = {"diagnostic": kind, "text": text, "subject": subject}
-    return row | {"part": "", "regime": ""}
-
-
-def _on_law(e: Estimates, exponents: Sequence[TableRow]) -> Iterator[str]:
-    """Yields the warnings about a law."""
-    if e.rejected and e.misfit:
-        yield NO_POWER_LAW.format(
-            critical=e.family.critical, rms=e.misfit.rms, ratio=e.misfit.ratio
-        )
-    axes: dict[str, list[str]] = {}
-    for row in exponents:
-        axes.setdefault(row["warning"], []).append(row["axis"])
-    for text, names in axes.items():
-        if text:
-            yield f"{', '.join(names)}: {text}"
+        row = {"diagnostic": "residual", "subject": f"ln {critical}", "text": text}
+        rows.append(row | {"value": misfit.rms})
+        if misfit.is_certain:
+            warnings.append(
+                NO_POWER_LAW.format(
+                    critical=critical, rms=misfit.rms, ratio=misfit.ratio
+                )
+            )
+    for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
+        axes = [row["axis"] for row in exponents if row["warning"] == text]
+        warnings.append(f"{', '.join(axes)}: {text}")
+    rows += [
+        {"diagnostic": "warning", "subject": "", "text": text} for text in warnings
+    ]
+    common = {"part": e.family.name, "theta": e.theta, "regime": regime}
+    return [row | common for row in rows]
 
 
 def _left_out(e: Estimates) -> str:
     """The numbers of cells that are not in the law, with the reasons."""
-    side = "below" if e.family.falls else "above"
     never, unsure = "theta not reached", "crossing not sure"
     if e.family.what:
         never, unsure = "mean 0", "all of the mean from one seed"
     reasons = {
         never: e.side == 1,
-        f"{side} theta from the smallest {e.family.along} on": e.side == -1,
+        f"beyond theta from the smallest {e.family.along} on": e.side == -1,
         unsure: (e.side == 0) & ~e.sure,
         f"fewer than {MIN_SEEDS} seeds": e.sure & ~e.inside,
     }
@@ -410,17 +362,14 @@ def frames(
     """Converts the rows of a fit to three pandas tables with documented columns and
     types.
     """
+    stars = frame((), [*axes, *THRESHOLDS], thresholds)
+    stars = stars.astype({"copy_of": "string", "N_star": "float64", "record": "bool"})
     levels = ["N_below", "N_above"]
-    whole = (int, np.integer, type(None))
-    is_whole = all(
-        isinstance(row[name], whole) for row in thresholds for name in levels
-    )
-    types = {"copy_of": "string", "N_star": "float64", "record": "bool"}
-    types |= dict.fromkeys(levels, "Int64" if is_whole else "Float64")
+    stars[levels] = stars[levels].astype(float).convert_dtypes()
     return (
-        _frame([*axes, *THRESHOLDS], thresholds).astype(types),
-        _frame(EXPONENTS, exponents).astype({"record": bool, "rejected": bool}),
-        _frame(DIAGNOSTICS, diagnostics),
+        stars,
+        frame((), EXPONENTS, exponents).astype({"record": bool, "rejected": bool}),
+        frame((), DIAGNOSTICS, diagnostics),
     )
 
 
@@ -428,11 +377,7 @@ def frame(
     axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
 ) -> Table:
     """Returns a table whose first columns are the axes that differ between its rows."""
-    table = _frame([*axes, *columns], rows)
-    return table.drop(columns=[name for name in axes if table[name].nunique() < 2])
-
-
-def _frame(columns: Sequence[str], rows: Sequence[TableRow]) -> Table:
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=pd.Index(columns))
+    table: Table = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
+    return table.drop(columns=[name for name in axes if table[name].nunique() < 2])

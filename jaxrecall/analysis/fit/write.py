@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from types import SimpleNamespace
 from typing import Any
 
 from ...errors import FitError, UsageError, plural
@@ -20,13 +19,12 @@ from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
 from ...sweep.store.table import KEY, comment, refuse_foreign
-from .columns import AxisValue, Table, without
+from .columns import AxisValue, Table, common, n_values, without
 from .reading import plain_table
 from .tables import (
     ABOVE,
     CROSSES,
     FEW_SEEDS,
-    NOT_CROSSING,
     NOT_REACHED,
     UNCHECKED,
     UNDECIDED,
@@ -58,14 +56,11 @@ TABLE = Template(r"""% needs \usepackage{booktabs}
 NO_AXES = ("method", "axis", "critical", "outcome")
 """The columns that precede theta in the thresholds of a search but are not axes."""
 
-NO_RECORD = {"rows": 0}
-"""The description of rows that are not described."""
-
 NOTES = {
-    r"\dag": (
+    r"{\dag}": (
         "A dagger marks laws from which the cells lie further than noise explains."
     ),
-    r"\ddag": (
+    r"{\ddag}": (
         "A double dagger marks exponents of a law with as many unknowns as cells, so"
         " that nothing checks it."
     ),
@@ -73,72 +68,49 @@ NOTES = {
 """A dict from the LaTeX of a mark to the sentence in the caption that explains it."""
 
 
-def summarise(found: Iterable[Table]) -> Iterator[str]:
+FURTHER = ("comparison", "forms")
+"""The tables of a fit that are made on request."""
+
+OF_LAW = ("theta", "part", "regime", "along", "n_seeds")
+"""The columns of these tables that a summary shows only if their values differ."""
+
+
+def summarise(fitted: Iterable[Table]) -> Iterator[str]:
     """Yields the lines of a summary.
 
     For each theta, the summary contains the number of cells that cross, the exponents
     with their intervals, and every warning. If there are no thresholds, the summary
-    contains the laws of a mean.
+    contains the laws of a mean. A comparison and forms of a law follow as tables.
     """
-    thresholds, exponents, diagnostics = tables = tuple(found)
+    thresholds, exponents, diagnostics = tables = tuple(fitted)
     if thresholds.empty:
         yield from _laws(exponents, diagnostics, "")
     for theta in thresholds["theta"].unique():
-        mine, laws, said = (table[table["theta"] == theta] for table in tables)
-        yield f"theta = {theta:g}: {_crossings(mine)}"
-        yield from _laws(laws, said, "*")
-    for name, lines in ASKED_FOR.items():
-        table = getattr(found, name, None)
+        crossings, laws, told = (table[table["theta"] == theta] for table in tables)
+        yield f"theta = {theta:g}: {_crossings(crossings)}"
+        yield from _laws(laws, told, "*")
+    for name in FURTHER:
+        table = getattr(fitted, name, None)
         if table is not None:
-            yield from lines(table)
+            yield f"{name}:\n{_shown(table)}"
 
 
-def _compared(table: Table) -> Iterator[str]:
-    """Yields a line for each mean ratio and each difference of exponents."""
-    if table.empty:
-        yield "comparison: no two cells in the law differ in that axis alone"
-    for row in table[table["quantity"] != "ratio"].itertuples():
-        what = f"{row.quantity} of {row.along}"
-        if row.quantity != "mean ratio":
-            what = f"difference of the {row.quantity}"
-        yield (
-            f"{_where(row)}, {row.axis} = {row.value} against {row.reference}: {what}"
-            f" {_bracketed(row.estimate, row.lo, row.hi)};"
-            f" {plural(row.n_cells, 'pair')} of cells, whose errors correlate by"
-            f" {_two(row.correlation)}"
-        )
+def _shown(table: Table) -> str:
+    """Returns a comparison or forms of a law as text, with intervals in brackets.
 
-
-def _formed(table: Table) -> Iterator[str]:
-    """Yields a line for each form of a law."""
-    settings = list(table)[: list(table).index("axis")]
-    for row in table.to_dict("records"):
-        told = []
-        for sign, name in (("p", "exponent"), ("E", "floor"), ("A", "factor")):
-            if not is_missing(row[name]):
-                ends = row[f"{name}_lo"], row[f"{name}_hi"]
-                told.append(f"{sign} = {_bracketed(row[name], *ends)}")
-        at = "".join(f", {name} = {row[name]}" for name in settings)
-        line = f"{row['along']} = {FORM_TEXTS[row['form']].format(row['axis'])}"
-        line += f": {', '.join(told)}; rms distance {row['rms']:.2g}"
-        if not is_missing(row["error"]):
-            line += f"; {row['error']:.2g} at the {row['n_out']} largest, if left out"
-        yield f"{_where(SimpleNamespace(**row))}{at}: {line}"
-
-
-FORM_TEXTS = {"power": "A {}^p", "floor": "E + A {}^p", "logarithm": "E + A ln {}"}
-ASKED_FOR = {"comparison": _compared, "forms": _formed}
-"""The tables of a fit that are made on request, and their lines in a summary."""
-
-
-def _where(row: Any) -> str:
-    theta = "" if is_missing(row.theta) else f", theta = {row.theta:g}"
-    return f"  {_law(row)}{theta}"
-
-
-def _bracketed(value: float, low: float, high: float) -> str:
-    text = f"{value:.3g}"
-    return text if is_missing(low) else f"{text} [{low:.3g}, {high:.3g}]"
+    Ratios of single cells are left out.
+    """
+    if "quantity" in table:
+        table = table[table["quantity"] != "ratio"]
+    hidden = [name for name in OF_LAW if n_values(table, name) < 2]
+    for name in common(("estimate", "exponent", "floor", "factor"), table):
+        ends = ["lo", "hi"] if name == "estimate" else [f"{name}_lo", f"{name}_hi"]
+        rows = table[[name, *ends]].to_numpy()
+        texts = ["{:.3g} [{:.3g}, {:.3g}]".format(*row) for row in rows]
+        table = table.assign(**{name: texts})
+        hidden += ends
+    table = table.drop(columns=hidden)
+    return table.to_string(index=False, float_format="{:.2g}".format)
 
 
 def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
@@ -190,15 +162,13 @@ def _crossings(thresholds: Table) -> str:
     cells = plural(len(thresholds), "cell")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
-    counts = thresholds["state"].value_counts()
+    counts = thresholds["state"].value_counts(sort=False)
     n_unsure = counts.get(UNDECIDED, 0)
-    n_cross = counts.get(CROSSES, 0) + counts.get(FEW_SEEDS, 0) + n_unsure
-    parts = [f"{n_cross} cross"]
+    crossing = common((CROSSES, FEW_SEEDS, UNDECIDED), counts)
+    parts = [f"{counts[crossing].sum()} cross"]
     if n_unsure:
         parts[0] += f", {n_unsure} of them not surely enough for the law"
-    for state in NOT_CROSSING:
-        if state in counts:
-            parts.append(f"{counts[state]} {state}")
+    parts += [f"{n} {state}" for state, n in counts.drop(crossing).items()]
     return f"{cells}: {'; '.join(parts)}"
 
 
@@ -249,20 +219,6 @@ def beside(path: Path, ending: str) -> Path:
     return place.parent / f"{place.stem}{ending}"
 
 
-def check_folder(out: Path) -> None:
-    """Raises UsageError if files cannot be written to a folder; creates nothing.
-
-    The check runs before the fit.
-    """
-    places = (out, *Path(os.path.realpath(out)).parents)
-    nearest = next(filter(os.path.exists, places))
-    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK):
-        raise UsageError(
-            f"{out}: cannot be written ({nearest} is not a folder, or not writable);"
-            " choose another --out"
-        )
-
-
 def unwritable(out: Path, error: OSError) -> FitError:
     """Returns the error for a file or folder that the system does not let us write."""
     return FitError(
@@ -271,35 +227,27 @@ def unwritable(out: Path, error: OSError) -> FitError:
 
 
 def write(
-    found: Iterable[Table],
-    out: Path,
-    with_latex: bool = False,
-    rows: Mapping[str, object] = NO_RECORD,
+    fitted: Any, out: Path, with_latex: bool, rows: Mapping[str, object]
 ) -> dict[Path, int]:
-    """Writes the tables of a `Fit`, and returns a dict from path to number of rows.
+    """Writes the tables of a fit, and returns a dict from path to number of rows.
 
     Each file is written whole or not at all. Raises FitError if the folder cannot be
     written, and StoreError if a file would replace one that this package did not make.
 
     Args:
-        found: the three tables.
+        fitted: a `Fit`.
         out: the folder.
         with_latex: whether to write the thresholds and the exponents also as LaTeX. A
             table without rows has no LaTeX file.
         rows: a description of the fitted rows. Each file contains this description.
     """
-    names = ("thresholds", "exponents", "diagnostics")
-    tables: dict[str, Table] = dict(zip(names, found, strict=True))
-    for name in ASKED_FOR:
-        if getattr(found, name, None) is not None:
-            tables[name] = getattr(found, name)
     files = {}
-    for name, table in tables.items():
-        files[out / f"{name}.parquet"] = _parquet(table, rows)
-    for name in ("thresholds", "exponents"):
-        if with_latex and len(tables[name]):
-            text = f"% {comment(rows)}\n{latex(tables[name])}"
-            files[out / f"{name}.tex"] = text.encode()
+    for name, table in vars(fitted).items():
+        if name != "remarks" and table is not None:
+            files[out / f"{name}.parquet"] = _parquet(table, rows)
+            if with_latex and name in ("thresholds", "exponents") and len(table):
+                text = f"% {comment(rows)}\n{latex(table)}"
+                files[out / f"{name}.tex"] = text.encode()
     for path in files:
         refuse_foreign(path)
     try:
@@ -308,7 +256,7 @@ def write(
             atomic_write(path, content)
     except OSError as error:
         raise unwritable(out, error) from error
-    return {path: len(tables[path.stem]) for path in files}
+    return {path: len(getattr(fitted, path.stem)) for path in files}
 
 
 def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
@@ -317,13 +265,10 @@ def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
     import pyarrow.parquet as pq
 
     made = pa.Table.from_pandas(table, preserve_index=False)
+    facts = {"PANDAS_ATTRS": table.attrs, KEY: rows}
+    texts = {key: json.dumps(fact) for key, fact in facts.items()}
     sink = pa.BufferOutputStream()
-    metadata = {
-        **(made.schema.metadata or {}),
-        "PANDAS_ATTRS": json.dumps(table.attrs),
-        KEY: json.dumps(rows),
-    }
-    pq.write_table(made.replace_schema_metadata(metadata), sink)
+    pq.write_table(made.replace_schema_metadata(made.schema.metadata | texts), sink)
     return sink.getvalue()
 
 
@@ -354,7 +299,8 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
     if hasattr(table, "reset_index"):
         table = plain_table("table", table)
     names = [*getattr(table, "columns", ())]
-    if not {"theta", "lo", "hi"} <= {*names} or not {"critical", "exponent"} & {*names}:
+    is_law = "exponent" in names
+    if not {"theta", "lo", "hi"} <= {*names} or not (is_law or "critical" in names):
         got = ", ".join(map(str, names)) or type(table).__name__
         raise UsageError(
             f"table: got {got}; allowed: thresholds or exponents of a fit, or"
@@ -362,72 +308,47 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         )
     if not len(table):
         raise UsageError("table: no rows; allowed: at least one row")
-    is_law = "exponent" in names
-    columns = _law_columns(table) if is_law else _threshold_columns(table)
-    rows = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
-    head, *body = map(r"{} \\".format, rows)
+    settings = without(names[: names.index("theta") + 1], NO_AXES)
+    if is_law:
+        settings = ["along", "part", "theta"] + ["regime"] * table["regime"].any()
+    columns = {}
+    for name in settings:
+        if n_values(table, name) > 1 or name == "regime":
+            columns[symbol(name)] = map(_setting, table[name])
+    rows = table.to_dict("records")
+    if is_law:
+        columns["axis"] = map(symbol, table["axis"])
+        columns["exponent"] = map(_exponent, rows)
+        columns["cells"] = map(_setting, table["n_cells"])
+        columns["misfit / noise"] = map(_misfit, rows)
+    else:
+        columns[symbol(rows[0]["axis"], "^*")] = map(_critical, rows)
+    lines = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
+    head, *body = map(r"{} \\".format, lines)
+    text = "\n    ".join(body)
+    notes = [note for mark, note in NOTES.items() if mark in text]
     return TABLE.substitute(
-        caption=caption or _caption(table, columns),
+        caption=caption or " ".join([_caption(table, is_law), *notes]),
         label=label or ("tab:exponents" if is_law else "tab:thresholds"),
         columns="l" * len(columns),
         head=head,
-        body="\n    ".join(body),
+        body=text,
     )
 
 
-def _law_columns(table: Table) -> dict[str, list[str]]:
-    columns = _settings(table, ("along", "part", "theta"))
-    if table["regime"].any():
-        columns["regime"] = list(map(_setting, table["regime"]))
-    columns["axis"] = list(map(symbol, table["axis"]))
-    columns["exponent"] = list(map(_exponent, table.to_dict("records")))
-    columns["cells"] = list(map(_setting, table["n_cells"]))
-    if "misfit" in table:  # tables of earlier versions have none
-        columns["misfit / noise"] = [
-            "--" if is_missing(ratio) else f"{ratio:.1f}" for ratio in table["misfit"]
-        ]
-    return columns
-
-
-def _threshold_columns(table: Table) -> dict[str, list[str]]:
-    names = list(table)
-    before = names[: names.index("theta") + 1]
-    columns = _settings(table, without(before, NO_AXES))
-    what = symbol(str(table["axis"].iloc[0]), "^*")
-    columns[what] = list(map(_critical, table.to_dict("records")))
-    return columns
-
-
-def _settings(table: Table, names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns a dict from heading to cells for the settings that vary."""
-    columns = {}
-    for name in names:
-        if table[name].nunique(dropna=False) > 1:
-            columns[symbol(name)] = list(map(_setting, table[name]))
-    return columns
-
-
-def _caption(table: Table, columns: Mapping[str, list[str]]) -> str:
-    """Returns the default caption, which names the quantity and explains the marks."""
-    is_law = "exponent" in columns
+def _caption(table: Table, is_law: bool) -> str:
+    """Returns the default caption, which names the quantity."""
     along, theta = table["along" if is_law else "axis"].iloc[0], table["theta"].iloc[0]
-    if is_law and is_missing(theta):  # a law of the option --law
-        told = f"the mean of {escaped(along)}"
-    else:
-        if symbol("theta") in columns:
-            theta = "theta"
+    told = f"the mean of {escaped(along)}"
+    if not is_missing(theta):
         of = escaped(table.attrs.get("of") or "accuracy")
-        told = f"{symbol(str(along), '^*')}, where {of} crosses {_setting(theta)}"
+        value = "theta" if n_values(table, "theta") > 1 else _setting(theta)
+        told = f"{symbol(along, '^*')}, where {of} crosses {value}"
     if is_law:
         told = f"Exponents of {told}"
     if table["lo"].notna().any():
         told += "; in brackets 95\\,\\% intervals"
-    told += "."
-    exponents = " ".join(columns.get("exponent", ()))
-    for mark, note in NOTES.items():
-        if f"{{{mark}}}" in exponents:
-            told += f" {note}"
-    return told
+    return f"{told}."
 
 
 def _critical(row: Mapping[str, AxisValue]) -> str:
@@ -437,25 +358,24 @@ def _critical(row: Mapping[str, AxisValue]) -> str:
     """
     if not is_missing(row["critical"]):
         return _with_interval(row, row["critical"], number)
-    side = row.get("censored")
-    if side in ("left", "right"):
-        bound = f"$>$ {_setting(row['N_below'])}"
-        if side == "left":
-            bound = f"$<$ {_setting(row['N_above'])}"
-        is_plain = row.get("state", ABOVE) in (ABOVE, NOT_REACHED)
-        return bound if is_plain else f"{bound} ({row['state']})"
-    return escaped(str(row.get("outcome", "--")).replace("_", " "))
+    if "outcome" in row:
+        return escaped(row["outcome"].replace("_", " "))
+    bound = f"$>$ {_setting(row['N_below'])}"
+    if row["censored"] == "left":
+        bound = f"$<$ {_setting(row['N_above'])}"
+    is_plain = row.get("state", ABOVE) in (ABOVE, NOT_REACHED)
+    return bound if is_plain else f"{bound} ({row['state']})"
 
 
 def _exponent(row: Mapping[str, AxisValue]) -> str:
     if is_missing(row["exponent"]):
         return "--"
-    text = _with_interval(row, row["exponent"], _signed)
+    text, mark = _with_interval(row, row["exponent"], _signed), ""
     if row["rejected"]:
-        return rf"{text}\textsuperscript{{\dag}}"
-    if row.get("state") == UNCHECKED:
-        return rf"{text}\textsuperscript{{\ddag}}"
-    return text
+        mark = r"\textsuperscript{\dag}"
+    elif row.get("state") == UNCHECKED:
+        mark = r"\textsuperscript{\ddag}"
+    return text + mark
 
 
 def _signed(value: float) -> str:
@@ -466,13 +386,11 @@ def _signed(value: float) -> str:
 def _with_interval(
     row: Mapping[str, AxisValue], value: float, form: Callable[[float], str]
 ) -> str:
-    ends = []
-    for end in (row["lo"], row["hi"]):
-        if not is_missing(end):
-            ends.append("$\\infty$" if math.isinf(end) else form(end))
-    if not ends:
+    if is_missing(row["lo"]):
         return form(value)
-    return f"{form(value)} [{', '.join(ends)}]"
+    ends = [row["lo"], row["hi"]]
+    low, high = ["$\\infty$" if math.isinf(end) else form(end) for end in ends]
+    return f"{form(value)} [{low}, {high}]"
 
 
 def number(value: float) -> str:
@@ -483,6 +401,11 @@ def number(value: float) -> str:
     n_decimals = max(0, 2 - int(power)) if value else 0
     text = f"{float(f'{value:.2e}'):,.{n_decimals}f}"
     return text.replace(",", r"\," if value >= 1e4 else "")
+
+
+def _misfit(row: Mapping[str, AxisValue]) -> str:
+    ratio = row.get("misfit")  # tables of earlier versions have none
+    return "--" if is_missing(ratio) else f"{ratio:.1f}"
 
 
 def _setting(value: AxisValue) -> str:

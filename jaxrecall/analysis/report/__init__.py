@@ -12,14 +12,12 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import yaml
 
@@ -28,7 +26,6 @@ from ...sweep.files import (
     atomic_write,
     held_folder,
     holds_results,
-    is_file,
     local_path,
     plain_name,
     refuse_link,
@@ -36,7 +33,7 @@ from ...sweep.files import (
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
-from ...sweep.store.table import older, record_rows
+from ...sweep.store.table import is_ours, older, record_rows
 from ...sweep.summary import MEAN
 from ..figures import charts
 from ..figures.figure import Chart
@@ -60,15 +57,12 @@ from ..figures.table_of_runs import (
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
-from ..fit.columns import groups, without
+from ..fit.columns import Table, groups, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
 from ..fit.steps import at_steps, parse_steps
-from ..fit.write import beside, check_folder, summarise, unwritable
-
-PAGE_START = re.compile(r"<!DOCTYPE html>.{0,100}<!-- jaxrecall: \{", re.DOTALL)
-"""The regular expression for the beginning of a page, with its record of the rows."""
+from ..fit.write import beside, summarise, unwritable
 
 MADE = re.compile(
     r'<span class="file">([^<]*)/([\w.-]+)\.((?:png|pdf|svg)(?:, \.(?:png|pdf|svg))*)<',
@@ -80,112 +74,99 @@ MADE = re.compile(
 
 
 class Picture(NamedTuple):
-    """A drawn figure: its name, heading, remark, width in rem, SVG, files, caption."""
+    """A drawn figure: its name, heading, remark, caption, width in rem, SVG, files."""
 
     name: str
     heading: str
     remark: str
+    caption: str
     width: str
     svg: str
     files: dict[str, bytes]
-    caption: str = ""
-
-
-class Cells(NamedTuple):
-    """A table of the page."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-
-@dataclass(frozen=True)
-class Report:
-    """The files of a report, its figures, and remarks on the rows and the fit.
-
-    `page` is the file of the page, and `folder` contains the files of the figures.
-    """
-
-    page: Path
-    folder: Path
-    pictures: list[Picture]
-    remarks: list[str]
 
 
 def write(
-    asked: Namespace, command: str, on_progress: Callable[[str, int, int], None]
-) -> Report:
-    """Writes the report of a results folder or of a Parquet file.
+    options: Namespace, command: str, on_progress: Callable[[str, int, int], None]
+) -> list[str]:
+    """Writes the report of a results folder or of a Parquet file, and returns lines of
+    text: the remarks, the figures, and the paths of the files.
 
     Args:
-        asked: the options of the command.
+        options: the options of the command.
         command: the command line that the page lists as its origin.
         on_progress: called with the name of the current step, the number of finished
             parts, and the total number of parts.
 
-    Raises UsageError, FitError or StoreError before anything is written.
+    Raises UsageError, FitError or StoreError.
     """
-    table, step = local_path(asked.table), parse_steps(asked.step)
+    table, step = local_path(options.table), parse_steps(options.step)
     is_folder = holds_results(Store(table).folder)
-    out = _page_of(asked, table, is_folder)
+    out = _page_of(options, table, is_folder)
     _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
-    check_folder(folder)
-    for module in asked.trust:
+    for module in options.trust:
         trusted(module)
-    with look(asked.style, "report"):  # checks style and size before the fit
-        sized(asked.size)
-    every, remarks = read_tables(table, columns=parse_columns(asked.columns))
-    every = with_stated(every, asked.axes, asked.average)
+    with look(options.style, "report"):  # checks style and size before the fit
+        sized(options.size)
+    every, remarks = read_tables(table, columns=parse_columns(options.columns))
+    every = with_stated(every, options.axes, options.average)
     frame = at_steps(every, step)
-    roles = choose_measure(frame, roles_of(frame), asked.of)
-    along = choose_along(frame, roles, asked.along)
-    runs = Runs.of(frame, roles, along, chosen_summary(asked.summary))
-    _places(runs, asked)
-    found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
+    roles = choose_measure(frame, roles_of(frame), options.of)
+    along = choose_along(frame, roles, options.along)
+    runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
+    _places(runs, options)
+    fitted = runs.fitted(options.theta, partial(on_progress, "fitting"))
     rows = {"rows": len(every)}
     facts = manifest = {}
     if is_folder:
         rows = record_rows([every])
         facts = survey(table)
         manifest = Store(table).read_manifest()
+        manifest = manifest if isinstance(manifest, dict) else {}
     name = facts.get("grid") or beside(table, "").name
     predicted = Theory(runs)
-    pictures = _pictures(runs, found, asked, predicted, on_progress)
-    values = thresholds(runs, found, predicted)
+    pictures = _pictures(runs, fitted, options, predicted, on_progress)
     told = [
         *remarks,
-        *found.remarks,
+        *fitted.remarks,
         *map("theory: {}".format, predicted.messages.values()),
     ]
     html = page(
         rows=rows,
         title=f"{name}: how critical {along} scales",
-        question=question(runs, asked.theta, predicted),
+        question=question(runs, options.theta, predicted),
         axes=axes(runs),
         notes=told,
         pictures=pictures,
         folder=folder.name,
-        formats=asked.format,
-        thresholds=values,
+        formats=options.format,
+        thresholds=thresholds(runs, fitted, predicted),
         units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
-        law="\n".join(summarise(found)),
+        law="\n".join(summarise(fitted)),
         provenance=provenance(runs, facts, manifest, command),
-        grid=_grid(manifest),
+        is_folder=is_folder,
+        grid=yaml.safe_dump(manifest.get("grid"), sort_keys=False, width=120),
+        has_theory=runs.has_theory,
+        is_search=runs.is_search,
     )
     try:
         _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
-    return Report(out, folder, pictures, [*told, *older(table, rows)])
+    lines = list(map("note: {}".format, [*told, *older(table, rows)]))
+    for picture in pictures:
+        remark = f" ({picture.remark})" if picture.remark else ""
+        lines.append(f"{picture.name}: {picture.heading}{remark}")
+    drawn = f"{len(pictures)} as {', '.join(options.format)}"
+    size = f"{out.stat().st_size / 1e6:.2f} MB"
+    return [*lines, "", f"page:     {out} ({size})", f"figures:  {folder} ({drawn})"]
 
 
-def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
-    """Returns the path of the page; raises UsageError if the path is a folder, and
-    FitError if the system allows no file of that name.
-    """
-    if asked.out:
-        out = local_path(asked.out)
+def _page_of(options: Namespace, table: Path, is_folder: bool) -> Path:
+    """Returns the path of the page; raises UsageError if the path is a folder."""
+    if options.out:
+        out = local_path(options.out)
     elif is_folder:
         out = table / "report.html"
     else:
@@ -194,29 +175,29 @@ def _page_of(asked: Namespace, table: Path, is_folder: bool) -> Path:
         raise UsageError(
             f"--out: {out} is a folder; give a file, as in {out / 'report.html'}"
         )
-    try:
-        os.lstat(out)
-    except FileNotFoundError:
-        pass
-    except OSError as error:  # such as a name that is too long
-        raise unwritable(out, error) from error
     return out
 
 
 def _pictures(
     runs: Runs,
-    found: Fit,
-    asked: Namespace,
+    fitted: Fit,
+    options: Namespace,
     predicted: Theory,
     on_progress: Callable[[str, int, int], None],
 ) -> list[Picture]:
     """Draws all figures, and returns their pictures."""
-    pictures = []
-    with look(asked.style, "report"):
-        for name, heading, chart in figures(runs, found, asked, predicted):
+    pictures, size = [], sized(options.size)
+    with look(options.style, "report"):
+        for name, heading, chart in figures(runs, fitted, options, predicted):
             on_progress(f"drawing {name}", 0, 0)
-            picture = _drawn(name, heading, chart, asked)
-            pictures.append(picture._replace(caption=_caption(name, chart, runs)))
+            figure = replace(chart, size=size).figure()
+            svg, files = rendered(figure, name, options.format)
+            points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
+            width = f"{points / 72 / PAGE * 56:.0f}"
+            kind, _, _ = name.partition("-")
+            caption = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
+            words = (name, heading, chart.remark, caption)
+            pictures.append(Picture(*words, width, svg, files))
     return pictures
 
 
@@ -233,28 +214,6 @@ BANDS = {
     "quartiles": "the quartiles, and lines the medians",
     "95 %": "95 % intervals",
 }
-HOLLOW = " Open marks have few seeds."
-THEORY = " Dashed lines are theory."
-
-
-def _caption(name: str, chart: Chart, runs: Runs) -> str:
-    """Returns what the marks of a figure are."""
-    kind, _, _ = name.partition("-")
-    told = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-    if kind == "accuracy" and runs.is_search:
-        told += HOLLOW
-    if any(layer.legend.startswith("theory") for layer in chart.layers):
-        told += THEORY
-    return told
-
-
-def _drawn(name: str, heading: str, chart: Chart, asked: Namespace) -> Picture:
-    """Draws a chart, and returns the picture."""
-    chart = replace(chart, size=sized(asked.size))
-    svg, files = rendered(chart.figure(), name, asked.format)
-    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
-    width = f"{points / 72 / PAGE * 56:.0f}"
-    return Picture(name, heading, chart.remark, width, svg, files)
 
 
 def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
@@ -290,11 +249,8 @@ def _earlier_page(out: Path) -> str:
     """
     if not os.path.lexists(out):
         return ""
-    if is_file(out) and not os.path.islink(out):
-        with suppress(OSError), open(out, encoding="utf-8", errors="replace") as file:
-            start = file.read(200)
-            if PAGE_START.match(start):
-                return start + file.read()
+    if is_ours(out) and not os.path.islink(out):
+        return out.read_text("utf-8", "replace")
     raise UsageError(
         f"--out: {out} is not a page that jaxrecall wrote, and is not replaced; move it"
         " away, or choose another --out"
@@ -311,20 +267,20 @@ def _listed(page: str, folder: str) -> set[str]:
     return names
 
 
-def _places(runs: Runs, asked: Namespace) -> Places:
+def _places(runs: Runs, options: Namespace) -> Places:
     """Returns the axes that are along x, make lines, or make panels.
 
     Raises UsageError if the options do not suit the runs.
     """
-    check_maps(asked.phase, runs.sizes)
+    check_maps(options.phase, runs.sizes)
     every = runs.axes
-    if asked.x and runs.along in columns_in(asked.x):
+    if options.x and runs.along in columns_in(options.x):
         every = runs.every
-    lines = [asked.lines] if asked.lines else None
-    place = arranged(runs.sizes, every, asked.x, lines, asked.panels)
+    lines = [options.lines] if options.lines else None
+    place = arranged(runs.sizes, every, options.x, lines, options.panels)
     x = place.x
     if x and x not in runs.sizes:
-        others = arranged(runs.sizes, runs.every, x, lines, asked.panels)
+        others = arranged(runs.sizes, runs.every, x, lines, options.panels)
         runs.check([x, *others.lines, *others.panels], "--lines or --panels")
     if x and runs.along not in columns_in(x):
         runs.check_cells([x, *place.lines, *place.panels], "--lines or --panels")
@@ -332,14 +288,14 @@ def _places(runs: Runs, asked: Namespace) -> Places:
 
 
 def figures(
-    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
+    runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[str, str, Chart]]:
     """Yields the name, the heading and the chart of each figure.
 
     A name is plain and occurs once, even where capital letters are not told apart.
     """
     names = set()
-    for words, heading, chart in _charts(runs, found, asked, predicted):
+    for words, heading, chart in _charts(runs, fitted, options, predicted):
         name = "-".join(map(plain_name, words))
         while name.lower() in names:
             name += "-2"
@@ -348,21 +304,21 @@ def figures(
 
 
 def _charts(
-    runs: Runs, found: Fit, asked: Namespace, predicted: Theory
+    runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
-    along, theta, measure = runs.along, asked.theta[0], runs.measure
-    x, lines, panels = _places(runs, asked)
-    stars = {one: runs.thresholds(found, one) for one in asked.theta}
+    along, theta, measure = runs.along, options.theta[0], runs.measure
+    x, lines, panels = _places(runs, options)
+    stars = {one: runs.thresholds(fitted, one) for one in options.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
 
-    maps = asked.phase
+    maps = options.phase
     if x and along not in columns_in(x):
         for one in stars:
             words = ["critical", along.lower()]
             if one != theta:
                 words.append(f"{one:g}")
-            chart = charts.critical(runs, found, one, x, lines, panels, predicted)
+            chart = charts.critical(runs, fitted, one, x, lines, panels, predicted)
             yield words, f"Critical {along} at {runs.measure} {one:g}", chart
         if not runs.is_search:
             maps = maps or [(x, along)]
@@ -384,11 +340,11 @@ def _charts(
         words = ["phase"]
         if not runs.axes or (a, b) != (runs.axes[0], along):
             words += [a, b]
-        chart = charts.phase(runs, found, theta, a, b, predicted)
+        chart = charts.phase(runs, fitted, theta, a, b, predicted)
         yield words, f"Phase diagram: {b} against {a}", chart
 
     if first and stars[theta]["critical"].notna().sum() > 1:
-        chart = charts.collapse(runs, found, theta, first)
+        chart = charts.collapse(runs, fitted, theta, first)
         yield ["collapse"], "Data collapse", chart
 
 
@@ -410,11 +366,6 @@ def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
         f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
         f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
     )
-    if runs.is_search:
-        told += (
-            f" The levels of {along} are those of a search: many seeds near {along}*,"
-            " and single seeds elsewhere."
-        )
     if runs.has_theory:
         told += f" Theory: ours. {predicted.reason()}".rstrip()
     return told
@@ -424,20 +375,19 @@ MOST_VALUES = 8
 """The largest number of values of an axis that are listed."""
 
 
-def axes(runs: Runs) -> Cells:
+def axes(runs: Runs) -> Table:
     """Returns a table of what varies, and of the other settings that figures name."""
-    body = []
-    for name in (*runs.axes, runs.along):
-        values = ordered(runs.rows[name])
-        shown = ", ".join(map(text, values))
-        if len(values) > MOST_VALUES:
-            shown = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
-        body.append([name, runs.roles.labels.get(name, ""), shown])
+    varied = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
     constants = charts.constants(runs.rows, runs.roles)
-    for name in without(constants, (*runs.axes, runs.along)):
-        meaning = runs.roles.labels.get(name, "")
-        body.append([name, meaning, f"{text(constants[name])} in all rows"])
-    return Cells(["axis", "meaning", "values"], body)
+    settings = {name: [value] for name, value in constants.items()} | varied
+    body = []
+    for name in (*varied, *without(settings, varied)):
+        values = settings[name]
+        listed = ", ".join(map(text, values))
+        if len(values) > MOST_VALUES:
+            listed = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
+        body.append([name, runs.roles.labels.get(name, ""), listed])
+    return pd.DataFrame(body, columns=["axis", "meaning", "values"])
 
 
 OPEN_ROWS = 24
@@ -455,33 +405,27 @@ def page(**values: object) -> str:
         lstrip_blocks=True,
     )
     text = Path(__file__).with_name("page.html").read_text("utf-8")
-    return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
+    with pd.option_context("display.max_colwidth", None):
+        return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
 
 
-def thresholds(runs: Runs, found: Fit, predicted: Theory) -> Cells:
+def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
     """Returns a table with the critical value for each cell and theta, and with what
     theory predicts, if it predicts any.
     """
-    columns = found.thresholds.columns
+    columns = fitted.thresholds.columns
     before = columns[: columns.get_loc("theta")]
     names = [name for name in before if name in runs.axes or name not in runs.sizes]
-    parts = []
-    for theta in found.thresholds["theta"].unique():
-        parts.append(predicted.beside(runs.thresholds(found, theta), theta))
-    stars = pd.concat(parts, ignore_index=True)
-    has_theory = bool(np.isfinite(stars["theory"].to_numpy(float)).any())
-    body = []
-    for row in stars.to_dict("records"):
-        cells = [text(row[name]) for name in names]
-        cells += [f"{row['theta']:g}", _star(row)]
-        if has_theory:
-            cells.append("" if np.isnan(row["theory"]) else rounded(row["theory"]))
-        cells += [row["n_seeds"], row["n_levels"], row["warning"]]
-        body.append(cells)
-    heads = [*names, "theta", f"{runs.along}*", "seeds", "levels", "warning"]
-    if has_theory:
-        heads.insert(-3, "theory")
-    return Cells(heads, body)
+    thetas = fitted.thresholds["theta"].unique()
+    parts = [predicted.beside(runs.thresholds(fitted, one), one) for one in thetas]
+    stars: Table = pd.concat(parts, ignore_index=True)
+    table = stars[[*names, "theta"]].map(text)
+    table[f"{runs.along}*"] = list(map(_star, stars.to_dict("records")))
+    if not stars["theory"].isna().all():
+        table["theory"] = stars["theory"].map(rounded, na_action="ignore").fillna("")
+    return table.assign(
+        seeds=stars["n_seeds"], levels=stars["n_levels"], warning=stars["warning"]
+    )
 
 
 def _star(row: Mapping[str, Any]) -> str:
@@ -504,18 +448,13 @@ SETUP = (
 )
 """The columns whose values are listed and counted in the section on provenance."""
 
-STATED = {
-    "versions": "versions",
-    "commit": "commit",
-    "xla_flags": "XLA_FLAGS",
-    "command": "sweep",
-}
-"""A dict from an entry of the manifest to its name in the section on provenance."""
+STATED = ("versions", "commit", "xla_flags", "command")
+"""The entries of the manifest that the section on provenance lists."""
 
 
 def provenance(
-    runs: Runs, facts: Mapping[str, Any], manifest: object, command: str
-) -> Cells:
+    runs: Runs, facts: Mapping[str, Any], manifest: Mapping[str, Any], command: str
+) -> Table:
     """Returns the table of the section on provenance.
 
     The table describes the runs and the software versions that computed them. It also
@@ -537,19 +476,11 @@ def provenance(
     todo = facts.get("todo")
     if todo:
         told["runs still to do"] = todo
-    manifest = manifest if isinstance(manifest, dict) else {}
-    for key, name in STATED.items():
-        if key in manifest:
-            value = manifest[key]
-            if isinstance(value, dict):
-                value = ", ".join(f"{one} {number}" for one, number in value.items())
+    for name in STATED:
+        value = manifest.get(name)
+        if isinstance(value, dict):
+            value = ", ".join(f"{one} {number}" for one, number in value.items())
+        if value is not None:
             told[name] = value
     told["this report"] = command
-    return Cells(["", ""], [*told.items()])
-
-
-def _grid(manifest: object) -> str:
-    """Returns the YAML of the grid in a manifest, or an empty text if it has none."""
-    if not isinstance(manifest, dict) or "grid" not in manifest:
-        return ""
-    return yaml.safe_dump(manifest["grid"], sort_keys=False, width=120)
+    return pd.DataFrame([*told.items()], columns=["", ""])

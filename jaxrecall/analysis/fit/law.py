@@ -1,0 +1,241 @@
+"""The law ln N* = constant + sum of exponent * ln(axis), and its intervals.
+
+Least squares go through the crossings of the cells. The law does not assume that cells
+share a slope, a ceiling or a shape, so curves that level off cannot bias the exponents.
+Intervals treat the seed as the independent unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing
+from .cells import Family
+from .columns import numbered, without
+from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
+
+
+def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
+    """Returns the two ends of the 95 % interval of an estimate y[0].
+
+    y[1:] are the estimates that leave out one of the S seeds each. Both ends are nan if
+    there are fewer than MIN_SEEDS seeds. The half-width is sqrt(a^2 + b^2). Here a is
+    the standard error times Student's t with S - 1 degrees of freedom. The squared
+    standard error is that of the jackknife, (S - 1) / S times the sum of the squared
+    differences between y[1:] and y[0]. b is 1.96 times `shape`, the standard deviation
+    of an error that all seeds share.
+    """
+    if n_seeds < MIN_SEEDS or np.isnan(y[0]):
+        return np.nan, np.nan
+    squared_error = (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2)
+    error = stdtrit(n_seeds - 1, TAIL) * np.sqrt(squared_error)
+    half = np.hypot(error, NORMAL * shape)
+    return y[0] - half, y[0] + half
+
+
+class ExponentInterval(NamedTuple):
+    """A 95 % interval, and what determines it: seeds, or cells if they widen it."""
+
+    low: float
+    high: float
+    by: str
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law of some cells.
+
+    There is one constant for each combination of values of `factors`. In the least
+    squares, a cell and its copies together have the weight of one cell.
+
+    Attributes:
+        axes: the axes that get an exponent.
+        factors: the other axes that vary.
+        family: the cells in the law.
+        crossings: where they cross theta.
+        y: (1 + seeds, cells): ln N* from all seeds, then with each seed left out.
+    """
+
+    axes: Sequence[str]
+    factors: Sequence[str]
+    family: Family
+    crossings: Sequence[Crossing]
+    y: np.ndarray
+
+    def take(self, cells: Sequence[int] | np.ndarray) -> Law:
+        """Returns the law of some cells."""
+        crossings = [self.crossings[i] for i in cells]
+        family = self.family.take(cells)
+        return replace(self, family=family, crossings=crossings, y=self.y[:, cells])
+
+    @cached_property
+    def n_seeds(self) -> int:
+        """The number of seeds with runs in the cells."""
+        has_run = [(cell.n > 0).any(axis=0) for cell in self.family.cells]
+        return int(np.any(has_run, axis=0).sum())
+
+    @cached_property
+    def evidence(self) -> np.ndarray:
+        """(cells,): a number that is equal for a cell and its copies."""
+        return numbered(self.family.origin, [*self.family.origin])
+
+    @property
+    def n_distinct(self) -> int:
+        return len(np.unique(self.evidence))
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """(cells,): the root of each cell's weight, 1 / (1 + its number of copies)."""
+        return np.sqrt(1 / np.bincount(self.evidence)[self.evidence])
+
+    @cached_property
+    def design(self) -> np.ndarray:
+        """(cells, unknowns): the weighted constants, then the logs of the axes."""
+        at = self.family.at
+        kinds = numbered(at, self.factors)
+        constants = np.eye(kinds.max(initial=-1) + 1)[kinds]
+        logs = np.log(at[[*self.axes]].to_numpy(float))
+        logs -= logs.sum(axis=0) / max(len(logs), 1)
+        return np.hstack([constants, logs]) * self.weight[:, None]
+
+    @cached_property
+    def _null(self) -> np.ndarray:
+        """(directions, unknowns): the directions that the cells do not determine."""
+        _, s, basis = np.linalg.svd(self.design)
+        return basis[(s > 1e-9 * s.max(initial=0.0)).sum() :]
+
+    @property
+    def n_free(self) -> int:
+        """The number of distinct cells, less that of the unknowns."""
+        n_unknowns = self.design.shape[1] - len(self._null)
+        return self.n_distinct - n_unknowns
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """(axes, cells): the matrix that multiplies ln N* to give the exponents.
+
+        The row of an axis is nan if the axis is constant or varies only together with
+        other axes.
+        """
+        first = self.design.shape[1] - len(self.axes)
+        weights = np.linalg.pinv(self.design, rcond=1e-9)[first:] * self.weight
+        weights[(abs(self._null[:, first:]) > 1e-6).any(axis=0)] = np.nan
+        return weights
+
+    @cached_property
+    def exponents(self) -> np.ndarray:
+        """(1 + seeds, axes): exponents from all seeds, then with each seed left out.
+
+        An exponent is nan if the cells do not determine it.
+        """
+        if not self.crossings:
+            return np.full((len(self.y), len(self.axes)), np.nan)
+        # the last digits depend on the memory layout of y, so the layout is fixed
+        return np.ascontiguousarray(self.y) @ self.weights.T
+
+    def residuals_of(self, y: np.ndarray) -> np.ndarray:
+        """(estimates, cells): the distances of ln N* from the law.
+
+        The distances are scaled so that a cell and its copies together count as one
+        cell in a sum of squares.
+        """
+        y = y * self.weight
+        solved = y @ np.linalg.pinv(self.design, rcond=1e-9).T
+        return y - solved @ self.design.T
+
+    @cached_property
+    def residuals(self) -> np.ndarray:
+        """(1 + seeds, cells): residuals from all seeds, then with each left out."""
+        return self.residuals_of(self.y)  # a common shift of all cells cancels
+
+    @cached_property
+    def misfit(self) -> Misfit | None:
+        """The misfit of the law; None if nothing checks the law.
+
+        This is so if there are no more distinct cells than unknowns, or one seed.
+        """
+        if self.n_free < 1 or self.n_seeds < 2:
+            return None
+        shapes = [crossing.shape_error**2 for crossing in self.crossings]
+        shape = float(np.mean(shapes))
+        return misfit(self.residuals, self.n_free, self.n_seeds, shape)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the cells lie further from the law than noise explains."""
+        return self.misfit is not None and self.misfit.is_certain
+
+    def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
+        """The standard deviation of weights @ ln N* that the unknown shape of the
+        curves causes.
+
+        `weights` has shape (..., cells), and the result has shape (...). There are two
+        contributions. First, all curves are assumed to have the same unknown shape, so
+        that part of the error cancels between cells. This contribution is the range of
+        weights @ ln N* over the possible shapes, divided by sqrt(12). Second, if a
+        curve rises within one step between two levels, the position of the crossing
+        within the step is unknown. This error is independent between cells, but a cell
+        and its copies share it.
+        """
+        if not self.crossings:
+            return np.zeros(weights.shape[:-1])
+        by_shape = np.array([crossing.shapes for crossing in self.crossings])
+        steps = np.array([crossing.step for crossing in self.crossings])
+        weights = np.nan_to_num(weights)
+        copies = self.evidence[:, None] == np.unique(self.evidence)
+        shared = np.ptp(weights @ by_shape, axis=-1)
+        apart = np.linalg.norm((weights * steps) @ copies, axis=-1)
+        return np.hypot(shared, apart) / 12**0.5
+
+    def intervals(self) -> list[ExponentInterval]:
+        """Returns the 95 % interval of each exponent.
+
+        It is the seeds' interval, widened by the misfit of the cells. The squares of
+        the two half widths add up.
+        """
+        shape = self.shape_deviation(self.weights)
+        beyond = np.zeros(len(self.axes))
+        if self.misfit and self.n_seeds >= MIN_SEEDS:
+            beyond = half_widths(
+                self.design,
+                self.weights / self.weight,
+                self.residuals,
+                self.n_seeds,
+                self._clusterings(),
+                self.misfit.is_likely,
+            )
+        intervals = []
+        for j, half in enumerate(beyond):
+            low, high = interval(self.exponents[:, j], self.n_seeds, shape[j])
+            middle, wider = self.exponents[0, j], np.hypot((high - low) / 2, half)
+            by = "cells" if half > 0 else "seeds"
+            if np.isnan(low):
+                by = ""
+            intervals.append(ExponentInterval(middle - wider, middle + wider, by))
+        return intervals
+
+    def _clusterings(self) -> list[np.ndarray]:
+        """Returns arrays with the number of each cell's cluster: each cell alone, and
+        all cells that differ only in axes along which misfits agree.
+
+        For example, the power law may be wrong in V and d and right in L. Then the
+        cells of one V and d share a misfit, and each V and d counts once. A copy is in
+        the cluster of its original.
+        """
+        axes, origin = [*self.axes, *self.factors], self.family.origin
+        agreed = {}
+        for axis in axes:
+            lines = numbered(origin, without(axes, [axis]))
+            agreed[axis] = agreement(self.residuals, self.n_seeds, lines)
+        alike = sorted(axes, key=agreed.__getitem__)[1:]
+        alike = [axis for axis in alike if agreed[axis] > ALIKE]
+        clusterings = [numbered(origin, axes)]
+        if alike:
+            clusterings.append(numbered(origin, without(axes, alike)))
+        return clusterings
