@@ -302,16 +302,9 @@ def activate(world: World, u: Array) -> tuple[Array, Array]:
     padded units.
     """
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
-    scale = unit_scale(world)
-    return phi * scale, slope * scale
-
-
-def unit_scale(world: World) -> Array:
-    """The factor 1 / sqrt(m) of each hidden unit, as an array (1, m). It is zero on
-    padded units.
-    """
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
-    return jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
+    scale = jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
+    return phi * scale, slope * scale
 
 
 def probabilities(world: World, logits: Array) -> Array:

@@ -56,9 +56,10 @@ STORED_TOKENS = 2**23
 Tokens that are not stored are drawn again in each loop.
 """
 
-STORED_VALUES = 2**24
+STORED_VALUES = 2**22
 """The largest number of entries of the mean values that a run stores for several first
-steps. They occupy 64 MiB.
+steps. They occupy 16 MiB. Setting four times as many to zero would take longer than a
+short run.
 
 Values that are not stored are computed again in each step.
 """
@@ -247,13 +248,6 @@ class Shape:
 
     def __lt__(self, other: Shape) -> bool:
         return self._order < other._order
-
-    def fits(self, point: Point) -> bool:
-        """Whether the program can run the point."""
-        if point.V > self.V or point.d > self.d or point.m > self.m:
-            return False
-        needed = Shape.sized(point, self.V, self.d, self.m)
-        return replace(needed, tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
         """Returns the shape with `tile` set for `width` vmapped runs on an accelerator.

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
-from ..laws import TOGETHER, EmbeddingLaw, Gaussian
+from ..laws import TOGETHER, EmbeddingLaw
 from ..laws.tokens import tables
 from ..point import (
     BLOCK,
@@ -222,17 +222,21 @@ def _drawn(
 ) -> Realization:
     """Returns the draws that follow from the keys (10, 2) of the named streams."""
     _check_writable(point)
-    arrays = InTrace() if isinstance(streams, Tracer) else OnHost()
-    streams = arrays.xp.asarray(streams)
-    embeddings = _embeddings(arrays, streams, dict(parameters), point)
-    perm = _permutation(streams, point.V, V_pad=arrays.size(point.V))
-    perm = arrays.xp.asarray(perm)[: point.V]
+    # NumPy arrays, unless JAX traces the function
+    xp = jnp if isinstance(streams, Tracer) else np
+    streams = xp.asarray(streams)
+    embeddings = _embeddings(xp, streams, dict(parameters), point)
+    perm = _permutation(streams, point.V, V_pad=size_of_program(point.V))
+    perm = xp.asarray(perm)[: point.V]
     law = tables(point.token_laws, point.V)
-    sampler = Sampler(point, streams, arrays, perm, law)
+    if law is not None:
+        V_pad = size_of_program(point.V)
+        law = np.pad(law, ((0, 0), (0, 0), (0, V_pad - point.V)))
+    sampler = Sampler(point, streams, xp, perm, law)
     train = sampler.train(0)
     if point.fresh_batches:
         later = map(sampler.train, addresses_of_batches(point)[1:])
-        train = jax.tree.map(lambda *parts: arrays.xp.stack(parts), train, *later)
+        train = jax.tree.map(lambda *parts: xp.stack(parts), train, *later)
     test = sampler.test()
     return Realization(
         **embeddings,
@@ -249,75 +253,12 @@ def _drawn(
     )
 
 
-class OnHost:
-    """Makes draws as NumPy arrays, by programs of a few padded sizes that serve all
-    points.
+def size_of_program(size: int) -> int:
+    """Returns the padded size of a program, so that programs of a few sizes serve all
+    points: a multiple of 64. For large sizes it is up to a quarter larger than the
+    size.
     """
-
-    xp: ModuleType = np
-
-    def size(self, size: int) -> int:
-        """Returns the padded size of a program: a multiple of 64. For large sizes it is
-        up to a quarter larger than the size.
-        """
-        return padded_size(size, 64)
-
-    def tokens(
-        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
-    ) -> Numbers:
-        """Returns (n, L) int32 tokens."""
-        if law is not None:
-            law = np.pad(law, ((0, 0), (0, 0), (0, self.size(V) - V)))
-        tokens = np.empty((n, L), np.int32)
-        for first in range(0, n, COUNT * BLOCK):
-            for position in range(0, L, WIDTH):
-                part = tokens[first:, position:][: COUNT * BLOCK, :WIDTH]
-                drawn = _some_tokens(
-                    key, law, V, position, first // BLOCK, WIDTH, COUNT
-                )
-                part[:] = np.asarray(drawn).T[: len(part), : part.shape[1]]
-        return tokens
-
-    def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
-        """Returns the tokens (n, L) after the first token of each sample is swapped
-        with the token at `positions` (n, 1).
-
-        The swap is in place, which halves the memory.
-        """
-        informative = tokens[:, :1].copy()
-        tokens[:, :1] = np.take_along_axis(tokens, positions, axis=1)
-        np.put_along_axis(tokens, positions, informative, axis=1)
-        return tokens
-
-
-class InTrace(OnHost):
-    """Makes the same draws in a function that JAX traces. One program with the sizes of
-    the point makes all draws.
-
-    The draws are equal to those of `OnHost` to the last bit.
-    """
-
-    xp: ModuleType = jnp
-
-    def size(self, size: int) -> int:
-        return size
-
-    def tokens(
-        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
-    ) -> Numbers:
-        return _some_tokens(key, law, V, 0, 0, L, -(-n // BLOCK))[:, :n].T
-
-    def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
-        displaced = jnp.take_along_axis(tokens, positions, axis=1)
-        position = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-        others = jnp.where(position == 0, displaced, tokens)
-        return jnp.where(position == positions, tokens[:, :1], others)
-
-
-WIDTH, COUNT = 16, 8
-"""The number of positions, and the number of blocks of 512 samples, whose tokens one
-call draws.
-"""
+    return padded_size(size, 64)
 
 
 class Samples(NamedTuple):
@@ -338,9 +279,9 @@ class Sampler:
 
     point: Point
     streams: Numbers
-    arrays: OnHost
+    xp: ModuleType  # numpy or jax.numpy
     perm: Numbers
-    law: np.ndarray | None  # alias tables; None if tokens are uniform
+    law: np.ndarray | None  # padded alias tables; None if tokens are uniform
 
     def train(self, step: int) -> Samples:
         """Returns the samples that are drawn for this gradient step."""
@@ -355,9 +296,9 @@ class Sampler:
             return samples
         noise = keys.further(key, keys.POOL)
         pool = self.tokens(noise, point.L, point.pool)[:, 1:]
-        rows = self.arrays.tokens(key, None, point.pool, 2, point.N)[:, 1]
+        rows = self.drawn(key, None, point.pool, 2, point.N)[:, 1]
         informative = self.tokens(key, 1, point.N)
-        tokens = self.arrays.xp.concatenate([informative, pool[rows]], axis=1)
+        tokens = self.xp.concatenate([informative, pool[rows]], axis=1)
         return self.samples(tokens, positions)._replace(pool=pool, rows=rows)
 
     def test(self) -> Samples:
@@ -369,21 +310,32 @@ class Sampler:
         """Returns an (n, L) array of tokens drawn from the token distributions of the
         point.
         """
-        return self.arrays.tokens(key, self.law, self.point.V, L, n)
+        return self.drawn(key, self.law, self.point.V, L, n)
+
+    def drawn(
+        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
+    ) -> Numbers:
+        """Returns (n, L) int32 tokens below V."""
+        width, count = padded_size(L, 16), padded_size(-(-n // BLOCK), 1)
+        tokens = _some_tokens(key, law, V, width=width, count=count)
+        return self.xp.asarray(tokens)[:L, :n].T
 
     def samples(self, tokens: Numbers, position_key: Numbers) -> Samples:
         """Returns the samples after the informative token, token 0, is moved to its
         position.
         """
-        n, L = tokens.shape
-        positions = self.arrays.tokens(position_key, None, L, 1, n)
+        (n, L), xp = tokens.shape, self.xp
+        positions = self.drawn(position_key, None, L, 1, n)
         labels = self.perm[tokens[:, 0]]
-        tokens = self.arrays.exchange(tokens, positions)
+        displaced = xp.take_along_axis(tokens, positions, axis=1)
+        position = xp.arange(L, dtype=positions.dtype)[None]
+        others = xp.where(position == 0, displaced, tokens)
+        tokens = xp.where(position == positions, tokens[:, :1], others)
         return Samples(tokens, positions[:, 0], labels)
 
     def noisy(self, key: Numbers, labels: Numbers) -> Numbers:
-        point, xp, n = self.point, self.arrays.xp, len(labels)
-        count = self.arrays.size(-(-n // BLOCK))
+        point, xp, n = self.point, self.xp, len(labels)
+        count = padded_size(-(-n // BLOCK), 1)
         labels = xp.pad(labels, (0, count * BLOCK - n))
         noisy = _noisy(key, labels, point.V, point.label_noise, count)
         return xp.asarray(noisy)[:n]
@@ -491,42 +443,20 @@ _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 
 
 def _embeddings(
-    arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
+    xp: ModuleType, streams: Numbers, parameters: dict[str, Any], point: Point
 ) -> dict[str, Any]:
     """Returns a dict from name to frozen parameter."""
     V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
     if any(law.on_host for law in laws):
-        if isinstance(arrays, InTrace):
+        if xp is jnp:
             raise ValueError(
                 f"embedding: got {point.embedding}, whose rows are made on the host;"
                 " allowed in compiled functions: other laws"
             )
         given = task.on_host(laws, streams, V, d)
-    # other laws sum over a row, and the rounding may depend on its padded width
-    if set(laws) != {Gaussian()}:
-        return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
-    pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)
-    padded = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
-    return {
-        "Z_in": padded.Z_in[:V, :d],
-        "Z_out": padded.Z_out[:V, :d],
-        "z_trig": padded.z_trig[:d],
-        "z_eos": padded.z_eos[:d],
-        "W_in": padded.W_in[:m, :d] if m else None,
-    }
-
-
-@partial(jax.jit, static_argnames="pad")
-def _gaussian(
-    streams: Array,
-    V: Array | int,
-    d: Array | int,
-    m: Array | int,
-    pad: tuple[int, int, int],
-) -> Embeddings:
-    return task.draw_embeddings(streams, TOGETHER.index(Gaussian()), V, d, m, pad)
+    return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
 
 
 @partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
@@ -572,14 +502,8 @@ def _some_tokens(
     key: Array,
     law: Array | None,
     V: Array | int,
-    position: Array | int,
-    block: Array | int,
     width: int,
     count: int,
 ) -> Array:
-    return task.tokens(
-        keys.blocks(key, block, count),
-        jnp.uint32(position) + jnp.arange(width, dtype=jnp.uint32),
-        V,
-        law,
-    )
+    positions = jnp.arange(width, dtype=jnp.uint32)
+    return task.tokens(keys.blocks(key, 0, count), positions, V, law)
