@@ -291,10 +291,7 @@ def _further_steps(shape: Shape, load: Work) -> Amount:
     grouped_flops = grouped * of_sample + load.grouped * update
     if trains_rows(shape):
         each += 1
-    if shape.through_logits:
-        each += ROW * (V - d)
-        of_sample = 2 * V * V
-    elif shape.trains != "V":
+    if shape.trains != "V":
         of_sample += 2 * V * d  # keys
     tokens = words + each * load.stepped_tokens
     tokens += samples * (EXPONENTIAL * 3 * V + UNIT * 2 * m)
@@ -351,10 +348,7 @@ def _floats_of_descent(shape: Shape, tile: int) -> int:
         way_back *= 2
     if "W_in" in TRAINS[shape.trains]:
         trained += m * d
-    floats = 5 * trained + 6 * V * (d + shape.pool) + way_back
-    if shape.through_logits and not shape.pool:
-        floats += 5 * V * V
-    return floats
+    return 5 * trained + 6 * V * (d + shape.pool) + way_back
 
 
 def trains_rows(shape: Shape) -> bool:

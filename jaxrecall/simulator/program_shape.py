@@ -21,7 +21,7 @@ from ..model.laws import (
     find_law,
 )
 from ..model.laws.law import LawField
-from ..model.point import BLOCK, TRAINS, Point, fields_of_kind
+from ..model.point import BLOCK, Point, fields_of_kind
 from ..model.values import padded_size
 from .forms import FORMS, Form, form_for, may_group_steps
 
@@ -173,18 +173,6 @@ class Shape:
             most = 1 if self.optimizer or self.repeats or self.m else 4
             blocks = max(1, min(most, 2**22 // (max(self.V, self.d) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
-
-    @property
-    def through_logits(self) -> bool:
-        """Whether further steps average the logits of tokens instead of their values.
-
-        If so, no step computes the attention output h (d,) of a sample.
-
-        The property is false if embeddings are trained. Under locked attention, the
-        gradient of keys must be zero. With averaged logits, it would be w times the
-        rounding errors of the slopes by attention logits.
-        """
-        return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
     @property
     def laws(self) -> dict[str, Any]:

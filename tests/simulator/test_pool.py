@@ -21,7 +21,7 @@ from helpers import (
 )
 from tolerances import assert_close
 
-from jaxrecall import Point, fit, load, realize, run, simulate, three_step, thresholds
+from jaxrecall import Point, fit, load, realize, run, simulate, three_step
 from jaxrecall.model import point as law
 from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import Run
@@ -373,29 +373,6 @@ def test_a_sweep_over_pools_is_a_factor_of_the_fit(swept, capsys):
     assert main([*words, "--dry-run", "--json"]) == 0
     programs = json.loads(capsys.readouterr().out)["program_list"]
     assert sorted(p["pool"] for p in programs) == [0, 16]
-
-
-SEARCH = """
-base: {V: 20, d: 30, n_test: 100}
-seeds: {count: 12}
-search: {axis: N, theta: 0.5, from: 1000000, to: 100000000000, width: 2, max_runs: 60}
-blocks: [{axes: {L: [4000], pool: [32]}}]
-"""
-
-
-@pytest.mark.slow  # test_search.py has searches, and the test above a sweep
-def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
-    grid = yaml.safe_load(SEARCH)
-    found = thresholds(run(grid, progress=False))
-    assert found["N_star"][0] > 10**6
-    grid["search"]["from"] = 2 * 10**9
-    grid["blocks"] = [{"axes": {"L": [2000], "pool": [None, 32]}}]
-    (tmp_path / "search.yaml").write_text(json.dumps(grid))
-    words = "--grid", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")
-    assert main(words) == 2
-    printed = capsys.readouterr().err
-    assert "search: 1 of 2 points cannot b" in printed
-    assert "N: no level between search.from and search.to is valid" in printed
 
 
 # --- the law without a pool

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
-from ..laws import TOGETHER, EmbeddingLaw
+from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
 from ..point import (
     BLOCK,
@@ -124,8 +124,9 @@ realization.
 def realize(point: Point, seed: int) -> Realization:
     """Returns every random draw of the run (point, seed) as NumPy arrays.
 
-    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory. With
-    fresh batches, they need this for each step. The dtypes do not depend on
+    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory, and
+    three times as much while they are drawn. With fresh batches, they need this for
+    each step. The dtypes do not depend on
     JAX_ENABLE_X64. Raises ValueError if the samples of a point with a pool, or with
     batches for further steps, contain more than MAX_TOKENS numbers. Also raises
     ValueError if some counts are drawn only from their Gaussian limit.
@@ -240,7 +241,7 @@ def _drawn(
     test = sampler.test()
     return Realization(
         **embeddings,
-        perm=perm,
+        perm=perm,  # type: ignore[arg-type]
         train_tokens=train.tokens,
         train_positions=train.positions,
         train_labels=train.labels,
@@ -296,7 +297,7 @@ class Sampler:
             return samples
         noise = keys.further(key, keys.POOL)
         pool = self.tokens(noise, point.L, point.pool)[:, 1:]
-        rows = self.drawn(key, None, point.pool, 2, point.N)[:, 1]
+        rows = self.numbers(key, point.pool, 2, point.N)[:, 1]
         informative = self.tokens(key, 1, point.N)
         tokens = self.xp.concatenate([informative, pool[rows]], axis=1)
         return self.samples(tokens, positions)._replace(pool=pool, rows=rows)
@@ -306,26 +307,27 @@ class Sampler:
         tokens = self.tokens(key, self.point.L, self.point.n_test)
         return self.samples(tokens, keys.stream(self.streams, "test_position"))
 
-    def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
-        """Returns an (n, L) array of tokens drawn from the token distributions of the
-        point.
-        """
-        return self.drawn(key, self.law, self.point.V, L, n)
-
-    def drawn(
-        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
+    def numbers(
+        self, key: Numbers, V: int, L: int, n: int, law: np.ndarray | None = None
     ) -> Numbers:
-        """Returns (n, L) int32 tokens below V."""
-        width, count = padded_size(L, 16), padded_size(-(-n // BLOCK), 1)
-        tokens = _some_tokens(key, law, V, width=width, count=count)
-        return self.xp.asarray(tokens)[:L, :n].T
+        """Returns (n, L) int32 numbers below V. They are uniform, or drawn by alias
+        tables.
+        """
+        # padded, so that programs of a few sizes serve all points
+        blocks = keys.blocks(key, 0, padded_size(-(-n // BLOCK), 1))
+        positions = jnp.arange(padded_size(L, 16), dtype=jnp.uint32)
+        return self.xp.asarray(_tokens(blocks, positions, V, law))[:L, :n].T
+
+    def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
+        """Returns (n, L) tokens drawn by the laws of the point."""
+        return self.numbers(key, self.point.V, L, n, self.law)
 
     def samples(self, tokens: Numbers, position_key: Numbers) -> Samples:
         """Returns the samples after the informative token, token 0, is moved to its
         position.
         """
         (n, L), xp = tokens.shape, self.xp
-        positions = self.drawn(position_key, None, L, 1, n)
+        positions = self.numbers(position_key, L, 1, n)
         labels = self.perm[tokens[:, 0]]
         displaced = xp.take_along_axis(tokens, positions, axis=1)
         position = xp.arange(L, dtype=positions.dtype)[None]
@@ -337,7 +339,8 @@ class Sampler:
         point, xp, n = self.point, self.xp, len(labels)
         count = padded_size(-(-n // BLOCK), 1)
         labels = xp.pad(labels, (0, count * BLOCK - n))
-        noisy = _noisy(key, labels, point.V, point.label_noise, count)
+        blocks = keys.blocks(key, 0, count)
+        noisy = _noisy_labels(blocks, labels, point.V, point.label_noise)
         return xp.asarray(noisy)[:n]
 
 
@@ -440,6 +443,7 @@ def halves_of_id(point: Point) -> tuple[int, int]:
 
 
 _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
+_tokens, _noisy_labels = jax.jit(task.tokens), jax.jit(task.noisy_labels)
 
 
 def _embeddings(
@@ -456,7 +460,29 @@ def _embeddings(
                 " allowed in compiled functions: other laws"
             )
         given = task.on_host(laws, streams, V, d)
-    return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
+    # other laws sum over a row, and the rounding may depend on its padded width
+    if set(laws) != {Gaussian()}:
+        return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
+    pad = size_of_program(V), size_of_program(d), size_of_program(m)
+    padded = jax.tree.map(xp.asarray, _gaussian(streams, V, d, m, pad=pad))
+    return {
+        "Z_in": padded.Z_in[:V, :d],
+        "Z_out": padded.Z_out[:V, :d],
+        "z_trig": padded.z_trig[:d],
+        "z_eos": padded.z_eos[:d],
+        "W_in": padded.W_in[:m, :d] if m else None,
+    }
+
+
+@partial(jax.jit, static_argnames="pad")
+def _gaussian(
+    streams: Array,
+    V: Array | int,
+    d: Array | int,
+    m: Array | int,
+    pad: tuple[int, int, int],
+) -> Embeddings:
+    return task.draw_embeddings(streams, TOGETHER.index(Gaussian()), V, d, m, pad)
 
 
 @partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
@@ -484,26 +510,3 @@ def _items(streams: Array, steps: Array, N: Array | int, n_blocks: int) -> Array
     return jax.vmap(lambda step: task.batch_items(streams, step, (0, n_blocks), N))(
         steps
     )
-
-
-@partial(jax.jit, static_argnames="count")
-def _noisy(
-    of_tokens: Array,
-    labels: Array,
-    V: Array | int,
-    label_noise: Array | float,
-    count: int,
-) -> Array:
-    return task.noisy_labels(keys.blocks(of_tokens, 0, count), labels, V, label_noise)
-
-
-@partial(jax.jit, static_argnames=("width", "count"))
-def _some_tokens(
-    key: Array,
-    law: Array | None,
-    V: Array | int,
-    width: int,
-    count: int,
-) -> Array:
-    positions = jnp.arange(width, dtype=jnp.uint32)
-    return task.tokens(keys.blocks(key, 0, count), positions, V, law)

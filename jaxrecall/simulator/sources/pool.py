@@ -221,31 +221,26 @@ def by_attention_to_values(world: World, V_mat: Array) -> Array:
     return -keys_sum / L
 
 
-class Token(NamedTuple):
-    """The features' inputs, the weights and the label of all pairs of one token."""
-
-    u: Array  # (K, p) input of their features: h, or W_in h
-    weight: Array  # (K,)
-    label: Array
-
-
 def scan_tokens(
     world: World,
     a: PairAttention,
     weights: Array,
-    body: Callable[[PyTree, Token], tuple[PyTree, PyTree]],
+    body: Callable[..., tuple[PyTree, PyTree]],
     start: PyTree,
 ) -> PyTree:
-    """Scans `body(carry, token)` over tokens.
+    """Scans `body(carry, phi, weight, label)` over tokens. The arguments are the
+    features (K, p), the weights (K,) and the label of all pairs of one token.
 
-    The input u of pair (x, k) is on_token[x, k] u(v_x) + on_noise[x, k] u(noise_k). So
-    each pair costs p operations instead of d p, and the memory is a few arrays (K, p).
+    The input u of the features of pair (x, k) is on_token[x, k] u(v_x) + on_noise[x, k]
+    u(noise_k). So each pair costs p operations instead of d p, and the memory is a few
+    arrays (K, p).
     """
     pairs, of_noise = hidden_tables(world, a)
 
     def step(carry: PyTree, rows: PyTree) -> PyTree:
         pairs, weight, label = rows
-        return body(carry, Token(hidden(pairs, of_noise), weight, label))
+        phi, _ = features_of(world, hidden(pairs, of_noise))
+        return body(carry, phi, weight, label)
 
     return lax.scan(step, start, (pairs, weights, world.perm))
 
@@ -283,9 +278,10 @@ def mean_features(
     returns the mean of |phi|^2.
     """
 
-    def token(phi2: Array, x: Token) -> tuple[Array, Array]:
-        phi, _ = features_of(world, x.u)
-        return phi2 + x.weight @ jnp.sum(phi * phi, axis=1), x.weight @ phi
+    def token(
+        phi2: Array, phi: Array, weight: Array, label: Array
+    ) -> tuple[Array, Array]:
+        return phi2 + weight @ jnp.sum(phi * phi, axis=1), weight @ phi
 
     phi2, rows = scan_tokens(world, a, weights, token, f32(0))
     return rows, phi2
@@ -349,9 +345,10 @@ def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
     counts, E = pool_of_step(world, 0)
     seen = attend_to_pairs(world, counts, scores_under(world, w))
 
-    def token(total: Array, x: Token) -> tuple[Array, None]:
-        phi, _ = features_of(world, x.u)
-        losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label))
-        return total + x.weight @ losses, None
+    def token(
+        total: Array, phi: Array, weight: Array, label: Array
+    ) -> tuple[Array, None]:
+        losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), label))
+        return total + weight @ losses, None
 
     return scan_tokens(world, seen, pair_weights(world, E), token, f32(0))[0]
