@@ -97,7 +97,7 @@ def work(point: Point) -> Work:
     All further steps are assumed to read samples, because it is unknown before the run
     whether attention will be locked.
     """
-    n_rows, N = len(point.recorded_steps), rounded_up(point.N, BLOCK)
+    n_rows, source = len(point.recorded_steps), source_for(point)
     n_test = n_rows * rounded_up(point.n_test, BLOCK)
     evaluated = n_test + n_rows * rounded_up(min(point.N, point.n_test), BLOCK)
     load = Work(
@@ -107,67 +107,76 @@ def work(point: Point) -> Work:
         labels=evaluated * rounded_up(point.V, LABELS),
         recorded=n_rows if point.trains_on else 0,
     )
-    source, steps = source_for(point), point.further_steps
-    first_steps = point.first_steps - 1  # those after the first one
-    samples = rounded_up(point.N, TILE)
     if source == "pool":
-        # the backward pass computes the pairs once more
-        repeated = 2 * first_steps * point.V * (point.pool or 0)
-        drawn = _draws_with_pool(point, samples, n_test)
-        return load._replace(stepped=steps, repeated=repeated, **drawn)
+        return load._replace(**_work_on_pairs(point, n_test))
     if source == "memory":
-        load = load._replace(repeated=first_steps * point.V, grouped=steps)
-        batch = point.batch or 0
-        if point.fresh_batches and not point.in_the_limit:
-            batch = batch or point.N
-        words = 2 * steps * rounded_up(batch, BLOCK)
-        if point.in_the_limit:
-            return load._replace(gaussian=point.V, stepped_words=words)
-        tokens = samples * point.L
-        return load._replace(samples=samples, tokens=tokens, stepped_words=words)
-    repeated = first_steps * N
+        return load._replace(**_work_on_tokens(point))
+    return load._replace(**_work_on_samples(point))
+
+
+def _work_on_samples(point: Point) -> dict[str, int]:
+    """The fields of `Work` for samples that are read as they are drawn."""
+    N, L, samples = rounded_up(point.N, BLOCK), point.L, rounded_up(point.N, TILE)
+    repeated = (point.first_steps - 1) * N
     # the recipe reads the tokens of a sample three times, and a first step once
     is_stored = not point.fresh_batches and N * point.d <= STORED_VALUES
-    again = 0 if is_stored else repeated * point.L // 3
-    stepped = steps * rounded_up(point.batch or point.N, BLOCK)
+    again = 0 if is_stored else repeated * L // 3
+    stepped = point.further_steps * rounded_up(point.batch or point.N, BLOCK)
     # tokens are drawn in the forward pass and again in the backward pass
-    words = 2 * stepped * point.L
+    words = 2 * stepped * L
     if point.batch:
         # each token of a chosen sample costs both output words of the cipher
         words *= 2
-    elif not point.fresh_batches and N * point.L <= STORED_TOKENS:
-        words = N * point.L if steps else 0
-    return load._replace(
-        samples=samples,
-        tokens=samples * point.L + again,
-        repeated=repeated,
-        stepped=stepped,
-        stepped_tokens=stepped * point.L,
-        stepped_words=words,
-    )
-
-
-def _draws_with_pool(point: Point, samples: int, n_test: int) -> dict[str, int]:
-    """The work of drawing words one by one, or counts in the Gaussian limit, as fields
-    of `Work`.
-    """
-    batches, K = 3 if point.fresh_batches else 1, point.pool or 0
-    # the field, and the numbers of single draws and of counts
-    draws = {
-        "samples": ("samples", batches * samples, batches * point.V * K),
-        "noise": (
-            "tokens",
-            batches * rounded_up(K, BLOCK) * (point.L - 1),
-            batches * point.V * K,
-        ),
-        "test": ("evaluated_tokens", n_test * (point.L - 1), n_test * point.V),
+    elif stepped and not point.fresh_batches and N * L <= STORED_TOKENS:
+        words = N * L
+    return {
+        "samples": samples,
+        "tokens": samples * L + again,
+        "repeated": repeated,
+        "stepped": stepped,
+        "stepped_tokens": stepped * L,
+        "stepped_words": words,
     }
-    drawn = {"gaussian": 0}
-    for name, (field, single, counts) in draws.items():
-        is_limit = name in point.in_the_limit
-        drawn[field] = 0 if is_limit else single
-        drawn["gaussian"] += counts if is_limit else 0
-    return drawn
+
+
+def _work_on_tokens(point: Point) -> dict[str, int]:
+    """The fields of `Work` for samples that are weighted tokens."""
+    steps, batch = point.further_steps, point.batch or 0
+    if point.fresh_batches and not point.in_the_limit:
+        batch = batch or point.N
+    samples = 0 if point.in_the_limit else rounded_up(point.N, TILE)
+    return {
+        "samples": samples,
+        "tokens": samples,
+        "gaussian": point.V if point.in_the_limit else 0,
+        "repeated": (point.first_steps - 1) * point.V,
+        "grouped": steps,
+        "stepped_words": 2 * steps * rounded_up(batch, BLOCK),
+    }
+
+
+def _work_on_pairs(point: Point, n_test: int) -> dict[str, int]:
+    """The fields of `Work` for weighted pairs of a token and a noise sequence. Words
+    are drawn one by one, or counts in the Gaussian limit.
+    """
+    batches, K, V = 3 if point.fresh_batches else 1, point.pool or 0, point.V
+    # numbers of single draws, and of counts
+    draws = {
+        "samples": (batches * rounded_up(point.N, TILE), batches * V * K),
+        "noise": (batches * rounded_up(K, BLOCK) * (point.L - 1), batches * V * K),
+        "test": (n_test * (point.L - 1), n_test * V),
+    }
+    limit = point.in_the_limit
+    single = {name: 0 if name in limit else n for name, (n, _) in draws.items()}
+    return {
+        "samples": single["samples"],
+        "tokens": single["noise"],
+        "evaluated_tokens": single["test"],
+        "gaussian": sum(draws[name][1] for name in limit),
+        # the backward pass computes the pairs once more
+        "repeated": 2 * (point.first_steps - 1) * V * K,
+        "stepped": point.further_steps,
+    }
 
 
 @lru_cache(4096)
