@@ -3,7 +3,6 @@ Gaussian limit of its counts, and its range.
 """
 
 import itertools
-import json
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ from helpers import (
 )
 from tolerances import assert_close
 
-from jaxrecall import Point, fit, load, realize, run, simulate, three_step
+from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.model import point as law
 from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import Run
@@ -30,7 +29,6 @@ from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.recipe import recipe
 from jaxrecall.simulator.sources import gaussian_counts, pool_draws
-from jaxrecall.sweep.__main__ import main
 
 SMALL = Point(V=11, N=700, d=14, L=6, n_test=600, pool=20, eta=1e-5)
 MLP = {"m": 20, "activation": "gelu"}
@@ -342,37 +340,6 @@ def test_known_ids_and_draws_stay():
 def test_samples_that_cannot_be_written_out_are_refused(case, told):
     with pytest.raises(ValueError, match=told):
         realize(Point(V=8, d=4, pool=4, **case), 0)
-
-
-GRID = """
-base: {V: 20, d: 30, L: 5, n_test: 300, eta: 1e-5}
-seeds: {count: 8}
-blocks: [{axes: {pool: [null, 16], N: [40, 150, 600, 2400]}}]
-"""
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """The folder of a sweep over pools."""
-    folder = tmp_path_factory.mktemp("pools")
-    (folder / "grid.yaml").write_text(GRID)
-    run(folder / "grid.yaml", out=folder / "out", progress=False)
-    return folder
-
-
-@pytest.mark.slow
-def test_a_sweep_over_pools_is_a_factor_of_the_fit(swept, capsys):
-    rows = load(swept / "out")
-    assert rows["pool"].value_counts(dropna=False).to_dict() == {pd.NA: 32, 16: 32}
-    forms = rows[rows["pool"].notna()]["form"].str.split("+").str[0]
-    assert {*forms} <= {"pool", "pool-full"}
-    found = fit.fit(rows, [0.5], 100).thresholds
-    assert sorted(found[found["record"]]["pool"]) == [0, 16]
-    capsys.readouterr()
-    words = "--grid", str(swept / "grid.yaml"), "--out", str(swept / "none")
-    assert main([*words, "--dry-run", "--json"]) == 0
-    programs = json.loads(capsys.readouterr().out)["program_list"]
-    assert sorted(p["pool"] for p in programs) == [0, 16]
 
 
 # --- the law without a pool
