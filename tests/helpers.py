@@ -286,6 +286,14 @@ def _trace(world: World) -> Any:
         return program.train_and_measure(world)[1]["trace"]
 
 
+def fits(shape: Shape, point: Point) -> bool:
+    """Whether a program can run the point."""
+    if point.V > shape.V or point.d > shape.d or point.m > shape.m:
+        return False
+    needed = Shape.sized(point, shape.V, shape.d, shape.m)
+    return replace(needed, tile=shape.tile, light=shape.light) == shape
+
+
 def drawn(
     point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any
 ) -> World:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar
@@ -30,15 +30,6 @@ class Activation(Law):
 
         `xp` is numpy or jax.numpy, and `erf` is the error function of that library.
         """
-
-    def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
-        """Returns the coefficients c of act(u) = c[0] + c[1] u + c[2] u^2 + ..., or
-        None if act is not a polynomial.
-
-        The coefficient of an absent power is the number 0. With the coefficients, sums
-        over all pairs of a pool are computed as matrix products.
-        """
-        return None
 
 
 @register
@@ -93,9 +84,6 @@ class Quadratic(Activation):
     ) -> tuple[Numbers, Numbers]:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
 
-    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
-        return -(2**-0.5), 0, 2**-0.5
-
 
 @register
 @dataclass(frozen=True)
@@ -109,9 +97,6 @@ class Cubic(Activation):
         self, u: Numbers, xp: ModuleType, erf: Erf
     ) -> tuple[Numbers, Numbers]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
-
-    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
-        return 0, -(1.5**0.5), 0, 6**-0.5
 
 
 @register
@@ -130,11 +115,6 @@ class Mixed(Activation):
         rest = xp.sqrt((1 - linear * linear) / 2)
         return rest * (u * u - 1) + linear * u, 2 * rest * u + linear
 
-    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
-        linear = xp.asarray(self.linear, xp.float32)
-        rest = xp.sqrt((1 - linear * linear) / 2)
-        return -rest, linear, rest
-
 
 @register
 @dataclass(frozen=True)
@@ -143,9 +123,6 @@ class Identity(Activation):
         self, u: Numbers, xp: ModuleType, erf: Erf
     ) -> tuple[Numbers, Numbers]:
         return u, xp.ones_like(u)
-
-    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
-        return 0, 1
 
 
 def activations() -> tuple[str, ...]:

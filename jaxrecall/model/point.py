@@ -133,11 +133,12 @@ def _clash(
     """Returns the problem of a value that is not allowed in combination with the values
     of other fields.
     """
+    return Problem(name, _got_with(point, name, others), where, allowed)
+
+
+def _got_with(point: Point, name: str, others: Iterable[str]) -> str:
     together = ", ".join(f"{other}={_as_text(point, other)}" for other in others)
-    got = f"got {_as_text(point, name)} with {together}"
-    if allowed.startswith(": "):
-        return Problem(name, got, where, allowed[2:])
-    return Problem(name, f"{got}; allowed{allowed}", where)
+    return f"got {_as_text(point, name)} with {together}"
 
 
 def _as_text(point: Point, name: str) -> str:
@@ -209,17 +210,18 @@ class Data:
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.pool and point.V * point.pool >= 2**31:
-            most = f": up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
+            most = f"up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield _clash(point, "pool", ["V"], most, "V * pool < 2**31")
         if point.N > MAX_STREAMED and not (point.pool or point.is_memory):
             others = unknown_fields(point, OF_MEMORY)
-            most, where = f": up to {MAX_STREAMED}", f"N <= {MAX_STREAMED}"
+            most, where = f"up to {MAX_STREAMED}", f"N <= {MAX_STREAMED}"
             yield _clash(point, "N", others, most, where)
         for name in ("tokens", "noise_tokens"):
+            law = getattr(point, name)
             try:
-                token_probabilities(getattr(point, name), point.V)
-            except ValueError as error:
-                yield Problem(name, str(error).partition(": ")[2])
+                token_probabilities(law, point.V)
+            except PointError as error:
+                yield from rename_problems(error.problems, law, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,9 +254,9 @@ class Architecture:
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.m > 0 and point.activation == "none":
-            allowed = f" with an MLP: {', '.join(activations())}"
-            where = "m == 0 or activation != 'none'"
-            yield _clash(point, "activation", ["m"], allowed, where)
+            got = _got_with(point, "activation", ["m"])
+            got += f"; allowed with an MLP: {', '.join(activations())}"
+            yield Problem("activation", got, "m == 0 or activation != 'none'")
         yield from _problems_of_embeddings(point, "embedding")
         if point.embedding_out != point.embedding:
             yield from _problems_of_embeddings(point, "embedding_out")
@@ -315,7 +317,7 @@ class Recipe:
                 got = f"resolves to {rate} at eta={point.eta!r}"
                 yield Problem(name, got, allowed="finite numbers")
         if point.first_steps > 1 and point.fresh_batches and point.pool:
-            allowed = ": false, for one pool serves all first steps"
+            allowed = "false, for one pool serves all first steps"
             yield _clash(point, "fresh_batches", ["pool", "first_steps"], allowed)
         if 0 < point.kappa < LEAST_KAPPA:
             allowed = f"0, and numbers from {LEAST_KAPPA:.2g}"
@@ -379,25 +381,26 @@ class Training:
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.steps < RECIPE_STEPS and not point.trains_on:
-            allowed = f": from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
+            allowed = f"from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
             where = f"steps >= {RECIPE_STEPS}"
             yield _clash(point, "steps", ["start"], allowed, where)
         if not point.trains_on:
             return
         if point.lr is None:
-            allowed = ": numbers greater than 0, as 0.1 for sgd or 0.01 for adam"
+            allowed = "numbers greater than 0, as 0.1 for sgd or 0.01 for adam"
             yield _clash(point, "lr", ["steps", "start"], allowed)
         if point.trains == "VWZM" and not point.m:
-            where = "m > 0 or trains != 'VWZM'"
-            yield _clash(point, "trains", ["m"], " without an MLP: VW, V, VWZ", where)
+            got = _got_with(point, "trains", ["m"])
+            got += "; allowed without an MLP: VW, V, VWZ"
+            yield Problem("trains", got, "m > 0 or trains != 'VWZM'")
         if point.batch and point.batch > point.N:
-            allowed = ": up to N, or none for all samples"
+            allowed = "up to N, or none for all samples"
             yield _clash(point, "batch", ["N"], allowed, "batch <= N")
         if point.batch and point.fresh_batches:
-            allowed = ": none, for every step draws its own N samples"
+            allowed = "none, for every step draws its own N samples"
             yield _clash(point, "batch", ["fresh_batches"], allowed)
         if point.fresh_batches and point.pool:
-            allowed = ": false, for one pool serves all further steps"
+            allowed = "false, for one pool serves all further steps"
             yield _clash(point, "fresh_batches", ["pool", "steps"], allowed)
 
 
@@ -823,8 +826,8 @@ def _uncovered(point: Point) -> Iterable[Problem]:
             continue
         usual = _usual(name)
         if part in FIELDS:
-            where = f"{usual} or {_usual(part)}"
-            yield _clash(point, part, [name], f" where {usual}", where)
+            got = f"{_got_with(point, part, [name])}; allowed where {usual}"
+            yield Problem(part, got, f"{usual} or {_usual(part)}")
         else:
             got = shown(plain(getattr(point, name)))
             message = f"got {got}; allowed where {usual}, all that {part} cover"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import numpy as np
 from jax import Array, lax
-from jax.typing import DTypeLike
 from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import task
@@ -244,37 +243,19 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
     """The padded token laws of all points. None if all tokens are uniform."""
     if shape.tokens == "uniform":
         return None
-    n_laws = 2 if shape.noise_tokens else 1
-
-    def padded(
-        make: Callable[[Point], np.ndarray], rows: tuple[int, ...], dtype: DTypeLike
-    ) -> Any:
-        every = np.zeros((len(points), *rows, shape.V), dtype)
-        for one, point in zip(every, points, strict=True):
-            one[..., : point.V] = make(point)
-        return every
-
-    def tables(point: Point) -> np.ndarray:
-        laws = point.token_laws[:n_laws]
-        return np.stack([alias_table(law, point.V) for law in laws])
-
-    def probabilities(point: Point) -> np.ndarray:
-        return np.stack(
-            [token_probabilities(law, point.V) for law in point.token_laws[:n_laws]]
-        )
-
-    def groups(point: Point) -> np.ndarray:
-        return rare_and_frequent(point.token_laws[0], point.V)
-
-    def order(point: Point) -> np.ndarray:
-        return by_frequency(point.token_laws[0], point.V)
-
-    return TokenLaws(
-        tables=padded(tables, (n_laws, 2), np.uint32),
-        shares=padded(probabilities, (n_laws,), np.float32),
-        groups=padded(groups, (2,), np.int32),
-        by_frequency=padded(order, (), np.int32),
-    )
+    n, V, n_laws = len(points), shape.V, 2 if shape.noise_tokens else 1
+    tables = np.zeros((n, n_laws, 2, V), np.uint32)
+    shares = np.zeros((n, n_laws, V), np.float32)
+    groups = np.zeros((n, 2, V), np.int32)
+    order = np.zeros((n, V), np.int32)
+    for i, point in enumerate(points):
+        laws, size = point.token_laws[:n_laws], point.V
+        for k, law in enumerate(laws):
+            tables[i, k, :, :size] = alias_table(law, size)
+            shares[i, k, :size] = token_probabilities(law, size)
+        groups[i, :, :size] = rare_and_frequent(laws[0], size)
+        order[i, :size] = by_frequency(laws[0], size)
+    return TokenLaws(tables, shares, groups, order)  # type: ignore[arg-type]
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)

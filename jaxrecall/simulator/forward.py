@@ -156,15 +156,8 @@ def _(
     return (informative, others), (moved, -moved)
 
 
-class ValueVectors(NamedTuple):
-    """The vectors that attention averages."""
-
-    token: Array  # (V, k) the value of each token
-    trigger: Array  # (k,) added to that of the informative token if `trigger_in_value`
-
-
 class Attended(NamedTuple):
-    h: Array  # (tile, k) attention output
+    h: Array  # (tile, d) attention output
     mass: Array  # (tile,) softmax weight of the informative token
     is_top: Array  # (tile,) whether that weight is strictly the largest
     # (tile,) largest attention logit (nats)
@@ -178,19 +171,16 @@ def attend(
     blocks: keys.Addresses,
     x0: Array,
     scores: Scores,
-    values: ValueVectors | None = None,
 ) -> Attended:
     """Computes softmax attention in one pass over positions. x0 contains the tokens at
     position 0.
 
-    All sums are rescaled when the running maximum of the logits grows. By default,
-    `values` are those of the model.
+    All sums are rescaled when the running maximum of the logits grows.
     """
-    of_token, of_trigger = values or ValueVectors(world.e.Z_in, world.e.z_trig)
     token = with_padding_row(scores.token, -jnp.inf)
     own = gather(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
-    rows = with_padding_row(of_token)
+    rows = with_padding_row(world.e.Z_in)
 
     def positions(
         x: Array, carry: tuple[tuple[Array, Array, Array], Array]
@@ -210,7 +200,7 @@ def attend(
         world, blocks, 1, positions, (start, gather(rows, x0))
     )
     mass = jnp.exp(own - top) / total
-    h_trigger = in_value(world) * mass[:, None] * of_trigger[None]
+    h_trigger = in_value(world) * mass[:, None] * world.e.z_trig[None]
     h = h / total[:, None] + h_trigger
     return Attended(h, mass, own > rest, top, jnp.log(total))
 
@@ -302,16 +292,9 @@ def activate(world: World, u: Array) -> tuple[Array, Array]:
     padded units.
     """
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
-    scale = unit_scale(world)
-    return phi * scale, slope * scale
-
-
-def unit_scale(world: World) -> Array:
-    """The factor 1 / sqrt(m) of each hidden unit, as an array (1, m). It is zero on
-    padded units.
-    """
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
-    return jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
+    scale = jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
+    return phi * scale, slope * scale
 
 
 def probabilities(world: World, logits: Array) -> Array:

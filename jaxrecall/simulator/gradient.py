@@ -24,7 +24,6 @@ from .arrays import gather, masked, scatter_add, transposed_product, with_paddin
 from .forward import (
     Attended,
     Scores,
-    ValueVectors,
     attend,
     attend_evenly,
     features,
@@ -210,58 +209,6 @@ def mapped(maps: Maps, phi: Array) -> Array:
     for M in maps:
         phi = phi @ M.T
     return phi
-
-
-def through_logits(
-    world: World, state: State, wanted: Collection[str], batch: StepSamples
-) -> Parameters:
-    """The gradient by V_mat and w without an MLP, computed from the logits of each
-    token.
-
-    The logits of a sample are the mean, under attention, of the logits of its tokens.
-    So h is not computed, and the cost of a sample does not depend on d.
-
-    Let A (V, n) be the attention on each noise token of each sample. The gradient is
-    computed from A r (V, V), from the same sum for the informative tokens, and from A
-    c. The slope of the informative token is subtracted from all slopes. So if the
-    informative token has all the attention, the slope by attention logits is exactly
-    zero, however large the logits are.
-    """
-    e, V, with_w = world.e, world.shape.V, "w" in wanted
-    scores = state.scores
-    assert scores is not None
-    answers = e.Z_out @ state.V_mat
-    of_token = e.Z_in @ answers.T
-    of_trigger = in_value(world) * (answers @ e.z_trig)
-
-    def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = world.tokens(blocks, 0)
-        seen = attend(world, blocks, x0, scores, ValueVectors(of_token, of_trigger))
-        A = attention_on_noise(world, blocks, scores, seen)
-        p = probabilities(world, state.scale * seen.h)
-        r = masked(real, p - is_label(world, label_of(world, x0, blocks)).astype(f32))
-        on_x0 = scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)
-        sums = {"r": A @ r, "r_of_x0": on_x0}
-        if not with_w:
-            return sums
-        # rows for the informative tokens
-        of_x0 = gather(with_padding_row(of_token), x0) + of_trigger[None]
-        of_own = jnp.sum(r * of_x0, axis=1)
-        less_own = jnp.sum(r * (seen.h - of_x0), axis=1)
-        by_x0 = scatter_add(jnp.zeros(V, f32), x0, seen.mass * less_own)
-        sums["c"] = (A @ (of_own + less_own))[:V] + by_x0
-        sums["c_of_x0"] = jnp.sum(by_x0)
-        return sums
-
-    mean = mean_over(world, batch, tile)
-    r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
-    on_trigger = in_value(world) * jnp.sum(r_of_x0, axis=0)
-    toward = (r + r_of_x0).T @ e.Z_in + on_trigger[:, None] * e.z_trig[None]
-    slopes = {"V_mat": e.Z_out.T @ toward}
-    if not with_w:
-        return slopes
-    S = jnp.sum(r * of_token, axis=1) - mean["c"]
-    return through_keys(world, state, S, -mean["c_of_x0"], slopes)
 
 
 def read_tile(

@@ -17,12 +17,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..model.point import MAX_STEPS
-from .arrays import f32, longest, masked, norm, transposed_product
-from .forward import Scores, activate, attention_scores, features
+from .arrays import f32, longest, norm
+from .forward import Scores, activate, attention_scores
 from .gradient import Parameters
-from .loops import over_vocabulary
 from .sources.source import find_source
-from .world import World, centred, values, zeros_dp
+from .world import World, values
 
 LOCKED_NATS = 17.0
 """The lead of the informative token's attention logit that is required in addition to
@@ -47,30 +46,6 @@ def is_locked(world: World, w_hat: Array) -> Array:
     """
     scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
-
-
-def memory_gradient(world: World, A: Array) -> Array:
-    """The gradient by V_mat in step 3 under locked attention.
-
-        -sum_x n_x/N T^T (e_{pi x} - p_x) phi(v_x)^T,     p_x the softmax
-
-    A is Z_out G1 and T is Z_out, both centred. Centring changes neither the softmax nor
-    T^T (e - p). The maximum of the logits is not subtracted. If the error bound of step
-    2 is met, logits are too small for exp to overflow.
-    """
-    run, T = world.run, centred(world, world.e.Z_out)
-    parts = find_source(world).parts(world)
-
-    def rows(v: Array, real: Array, G: Array) -> Array:
-        phi, _ = features(world, values(world).at[v].get(mode="clip"))
-        p = jnp.exp(run.eta * (phi @ A.T) + world.no_label[None])
-        mean = p @ T / jnp.sum(p, axis=1, keepdims=True)
-        label = world.perm.at[v].get(mode="clip")
-        toward = masked(real, T.at[label].get(mode="clip") - mean)
-        weighted = toward * parts.at[v].get(mode="clip")[:, None]
-        return G + transposed_product(weighted, phi)
-
-    return -over_vocabulary(world, rows, zeros_dp(world))
 
 
 def unread(world: World, skipped: Array, number: str) -> World:

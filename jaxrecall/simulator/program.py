@@ -9,7 +9,6 @@ are distributed over all local devices.
 from __future__ import annotations
 
 import functools
-import gc
 import re
 import time
 import warnings
@@ -230,9 +229,8 @@ def _compiled(
     batched, shapes = batch_function(shape, per_device, mesh, vmapped)
 
     def new() -> Compiled:
-        with without_garbage_collection():
-            lowered = batched.lower(*shapes)
-        return compile(lowered, {} if vmapped else options_for(shape))
+        options = {} if vmapped else options_for(shape)
+        return compile(batched.lower(*shapes), options)
 
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
@@ -318,22 +316,6 @@ def memory_errors() -> Iterator[None]:
         if any(sign in str(error) for sign in OUT_OF_MEMORY):
             raise OutOfMemory(str(error)) from error
         raise
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Turns off garbage collection while JAX traces. Tracing creates no reference
-    cycles to collect.
-
-    Without garbage collection, tracing takes a fifth less time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def batch_function(

@@ -21,7 +21,7 @@ from ..model.laws import (
     find_law,
 )
 from ..model.laws.law import LawField
-from ..model.point import BLOCK, TRAINS, Point, fields_of_kind
+from ..model.point import BLOCK, Point, fields_of_kind
 from ..model.values import padded_size
 from .forms import FORMS, Form, form_for, may_group_steps
 
@@ -56,9 +56,10 @@ STORED_TOKENS = 2**23
 Tokens that are not stored are drawn again in each loop.
 """
 
-STORED_VALUES = 2**24
+STORED_VALUES = 2**22
 """The largest number of entries of the mean values that a run stores for several first
-steps. They occupy 64 MiB.
+steps. They occupy 16 MiB. Setting four times as many to zero would take longer than a
+short run.
 
 Values that are not stored are computed again in each step.
 """
@@ -174,18 +175,6 @@ class Shape:
             object.__setattr__(self, "tile", BLOCK * blocks)
 
     @property
-    def through_logits(self) -> bool:
-        """Whether further steps average the logits of tokens instead of their values.
-
-        If so, no step computes the attention output h (d,) of a sample.
-
-        The property is false if embeddings are trained. Under locked attention, the
-        gradient of keys must be zero. With averaged logits, it would be w times the
-        rounding errors of the slopes by attention logits.
-        """
-        return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
-
-    @property
     def laws(self) -> dict[str, Any]:
         """A dict from field name to law, with the float parameters at their defaults.
 
@@ -247,13 +236,6 @@ class Shape:
 
     def __lt__(self, other: Shape) -> bool:
         return self._order < other._order
-
-    def fits(self, point: Point) -> bool:
-        """Whether the program can run the point."""
-        if point.V > self.V or point.d > self.d or point.m > self.m:
-            return False
-        needed = Shape.sized(point, self.V, self.d, self.m)
-        return replace(needed, tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
         """Returns the shape with `tile` set for `width` vmapped runs on an accelerator.

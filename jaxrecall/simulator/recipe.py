@@ -22,8 +22,8 @@ from ..model.point import MAX_STEPS
 from .arrays import f32
 from .error_bounds import softmax_errors
 from .forward import attention_scores, zero_if_rounding
-from .gradient import Gradient, State
-from .locked_attention import is_locked, memory_gradient, unread
+from .gradient import Gradient, State, over_tokens
+from .locked_attention import is_locked, unread
 from .loops import repeat
 from .sources.source import find_source
 from .world import Trained, World, centred, reading, stream_of_step, zeros_dp
@@ -115,7 +115,9 @@ def step3_of_even_predictions(
         )
 
     def from_tokens() -> Gradient:
-        return Gradient(memory_gradient(world, first.A), f32(0))
+        state = State(first.G1, world.run.eta)
+        parts = find_source(world).parts(world)
+        return Gradient(over_tokens(world, state, ["V_mat"], parts)["V_mat"], f32(0))
 
     return lax.cond(locked, from_tokens, from_samples)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import ROOT, drawn, python, quickly
+from helpers import ROOT, drawn, fits, python, quickly
 from own_laws import Signs, Tables
 from tolerances import assert_close
 
@@ -226,20 +226,6 @@ def test_the_slope_of_every_activation_is_that_of_its_value():
     assert_close([law.value_and_slope(u, np, erf)[1] for law in every], by_jax)
 
 
-@pytest.mark.parametrize("activation", SHIPPED)
-def test_the_coefficients_of_every_polynomial_are_those_of_its_value(activation):
-    """An activation that has none is not a polynomial of degree 8 or less."""
-    u = np.linspace(-3, 3, 41)
-    law = find_law(Activation, activation)
-    value = law.value_and_slope(u, np, np.vectorize(math.erf))[0]
-    if coefficients := law.coefficients(np):
-        polynomial = np.polynomial.Polynomial([*map(float, coefficients)])
-        assert_close(polynomial(u), value, "roots")
-    else:
-        nearest = np.polynomial.Polynomial.fit(u, value, 8)
-        assert np.abs(nearest(u) - value).max() > 1e-5
-
-
 def test_rows_of_every_law_have_mean_square_length_one(tmp_path):
     V, d, rng = 30, 64, np.random.default_rng(0)
     np.save(tmp_path / "x.npy", rng.normal(size=(40, 80)))
@@ -353,6 +339,6 @@ def test_an_optimiser_that_padding_changes_runs_in_a_program_of_its_own_sizes():
     assert sizes == [(48, 20, 36), (48, 20, 96)]
     padded = plan.make_plan([(narrow, 0)], (64, 32, 128)).peaks
     assert {Shape.rounded(narrow), *padded} == {own}
-    assert own.fits(narrow)
-    assert not Shape.tight(wide).fits(narrow)
+    assert fits(own, narrow)
+    assert not fits(Shape.tight(wide), narrow)
     assert Shape.tight(narrow.replace(optimizer="polar")).m == 48

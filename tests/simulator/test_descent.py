@@ -378,16 +378,13 @@ def every_case():
         yield case
 
 
-def check(case: dict, d: int = 32) -> None:
-    """Losses, and parameters in a program of V 32 and this d: within a thousandth of
+def check(case: dict) -> None:
+    """Losses, and parameters in a program of V and d 32: within a thousandth of
     their norm, as optimisers enlarge rounding.
     """
     point = later(**case)
     expected = path(point, 3)
-    shape = Shape.sized(point, 32, d, 32 if point.m else 0)
-    assert shape.through_logits == (
-        d >= 16 and not point.m and not TRAINS[point.trains]
-    )
+    shape = Shape.sized(point, 32, 32, 32 if point.m else 0)
     assert expected[-1].loss < expected[0].loss
     for now, judge in zip(traced(point, 3, shape), expected, strict=True):
         assert_close(now["loss"], judge.loss, "float32")
@@ -423,21 +420,6 @@ SELDOM = """
 )
 def test_parameters_and_losses_agree(case):
     check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    # more than a block of samples, and a last block that is not full
-    [
-        {"trains": "VW", "batch": 600},
-        *({"trains": name} for name in ("V", "VW", "VWZ")),
-    ],
-    ids=str,
-)
-def test_a_vocabulary_wider_than_2_d_agrees(case):
-    """Attention outputs are formed there, as with an MLP."""
-    check({"optimizer": "momentum", **case}, d=14)
 
 
 SATURATED = yaml.safe_load("""

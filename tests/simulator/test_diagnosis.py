@@ -7,7 +7,6 @@ import itertools
 
 import jax
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from cases import cases, check_recipe
 from helpers import (
@@ -22,18 +21,14 @@ from helpers import (
 )
 from tolerances import assert_close
 
-from jaxrecall import Point, load, realize, run, simulate, three_step
-from jaxrecall.analysis.fit.cells import families
-from jaxrecall.analysis.fit.roles import roles_of
-from jaxrecall.compact import main as compact
+from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
-from jaxrecall.model.point import EXTRAS, REDRAWS
+from jaxrecall.model.point import REDRAWS
 from jaxrecall.simulator import error_bounds, program, score_noise
 from jaxrecall.simulator.cost import amount, peak_bytes, work
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import noise_columns
 from jaxrecall.sweep import plan
-from jaxrecall.sweep.__main__ import main as sweep
 
 SEED = 3
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, diagnose=True)
@@ -210,43 +205,3 @@ def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
     about = program.compiled(shape, 1).run.memory_analysis()
     reserved = about.temp_size_in_bytes + about.output_size_in_bytes
     assert reserved <= peak_bytes(shape) <= 8 * reserved
-
-
-GRID = """
-name: mixed
-base: {V: 20, L: 3, n_test: 200, eta: 1.0e-6}
-seeds: {count: 2}
-blocks: [{axes: {d: [12], N: [100, 600]}}]
-"""
-
-
-@pytest.mark.slow
-def test_parts_from_before_the_columns_go_together_with_new_ones(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mixed.yaml").write_text(GRID)
-    run("mixed.yaml", out="results/mixed", progress=False)
-    for part in (tmp_path / "results/mixed/parts").iterdir():
-        pq.write_table(
-            pq.read_table(part).drop_columns([*EXTRAS, *EXTRA_COLUMNS]),
-            part,
-            write_page_checksum=True,
-        )
-    asking = ["--set", "blocks.0.axes.diagnose=true", "--set", "base.decoders=true"]
-    assert sweep(["--grid", "mixed.yaml", "--set", "seeds.count=3"]) == 0
-    assert "mixed: 4 of 6 runs done" in capsys.readouterr().out
-    assert sweep(["--grid", "mixed.yaml", *asking]) == 0
-    for _ in range(2):
-        frame = load("results/mixed")
-        assert len(frame) == 6 + 4
-        counts = frame[["diagnose", "noise_leakage", "whitened_accuracy"]].count()
-        assert counts.tolist() == [6, 4, 4]
-        assert compact(["results/mixed", "--prune"]) == 0
-    assert sweep(["--grid", "mixed.yaml", *asking, "--dry-run", "--json"]) == 0
-    assert '"todo": 0' in capsys.readouterr().out
-    found, remarks = families(frame, roles_of(frame), "N")
-    (cell,) = found[0].cells
-    assert (list(cell.N), cell.n_seeds) == ([100, 600], 3)
-    told = "4 runs differ from others in diagnose, decoders alone and were left out"
-    assert told in remarks

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from attack.points import check, numbers, switches
 from cases import cases, check_vmapped
-from helpers import assert_same_metrics, diagnose, quickly, redraws
+from helpers import assert_same_metrics, diagnose, fits, quickly, redraws
 from scipy.stats import chisquare
 from test_descent import SMALL, path
 from tolerances import assert_close
@@ -190,7 +190,7 @@ def test_points_share_programs_with_or_without_noise_as_far_as_they_did():
     )
     assert noisy == more != clean
     assert clean.variant != noisy.variant
-    assert not clean.fits(point)
+    assert not fits(clean, point)
 
 
 @pytest.mark.parametrize("case", cases("[{pool: 16}, {decoders: true}]"))

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from test_fit import LEVELS, table
+from test_fit import table
 from test_store import row
 from tolerances import assert_close
 
 import jaxrecall
 import jaxrecall.report as report_cli
-from jaxrecall import Point, fit, load, plot, simulate, status
+from jaxrecall import Point, fit, load, simulate, status
 from jaxrecall.compact import compact
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
@@ -294,31 +294,6 @@ def test_a_report_shows_the_last_step_or_those_chosen(step, shown, tmp_path):
     FRAME.to_parquet(path)
     assert report_cli.main([str(path), *small.split(), *step]) == 0
     assert shown in (tmp_path / "t-report.html").read_text()
-
-
-def curves(ax, n: int) -> np.ndarray:
-    """y of the lines of n points."""
-    lines = [line.get_ydata() for line in ax.get_lines()]
-    return np.array([y for y in lines if len(y) == n])
-
-
-def test_figures_show_the_last_step_unless_the_step_is_an_axis():
-    accuracy = FRAME.assign(accuracy=FRAME["n_correct"] / FRAME["n_test"])
-    means = accuracy.pivot_table("accuracy", "d", ["step", "N"])
-    assert_close(curves(plot.accuracy(FRAME), len(LEVELS)), means[300])
-    level = LEVELS[4]
-    at_level = plot.accuracy(FRAME[FRAME["N"] == level], x="step", lines="d")
-    assert_close(curves(at_level, 3), means.xs(level, axis=1, level="N"))
-    ax = plot.critical_n(FRAME, x="step", lines="d", theory=False)
-    assert ax.get_xlabel() == "step: gradient steps made"
-    stars = np.array([[star_at(d, step) for step in LATE] for d in (32, 64)])
-    assert_close(curves(ax, 3)[-2:] / stars, np.ones((2, 3)), 0.05)
-    for x, frame, n in (("step", FRAME[FRAME["d"] == 32], 3), ("d", FRAME, 2)):
-        [cells, *_] = plot.phase(frame, x, theory=False).collections
-        assert len(cells.get_paths()) == n * len(LEVELS)
-    legend = plot.collapse(FRAME, lines="step").get_legend()
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names[:3] == [f"step = {step}" for step in LATE]
 
 
 # --- the simulator itself

@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from helpers import fits
 
 from jaxrecall import simulate
 from jaxrecall.errors import PointError
@@ -50,7 +51,7 @@ def test_every_run_is_planned_once_in_a_program_that_fits():
     planned = [run for chunk in made.chunks for run in chunk.runs]
     assert sorted(planned, key=repr) == sorted(runs, key=repr)
     assert made.n_runs == len(runs)
-    assert all(program.fits(point) for point, program in programs_of(made).items())
+    assert all(fits(program, point) for point, program in programs_of(made).items())
 
 
 def test_light_points_share_a_program_and_heavy_ones_do_not():
@@ -74,7 +75,7 @@ def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_
     peaks = make_plan([(sure, 0), (near, 0)]).peaks
     guarded, exact = sorted(peaks, key=lambda shape: shape.fallback is None)
     assert guarded.fallback == exact
-    assert exact.fits(sure)
+    assert fits(exact, sure)
     # padding d to 128 would cost more than half a compilation
     heavy = sure.replace(N=2**24, exact="full")
     made = make_plan([(heavy, 0), (near, 0)])

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...errors import PointError, Problem
 from ..values import Numbers, parameter
 from .law import Law, register
 
@@ -68,15 +69,14 @@ class Zipf(TokenLaw):
 def token_probabilities(law: TokenLaw, V: int) -> np.ndarray:
     """Returns the probability of each token, an array (V,) of float64.
 
-    Raises ValueError unless the law returns V numbers, none of them negative and at
+    Raises PointError unless the law returns V numbers, none of them negative and at
     least one positive.
     """
     p = np.asarray(law.probabilities(V, np), np.float64)
     if p.shape != (V,) or not np.isfinite(p).all() or p.min() < 0 or not p.max() > 0:
-        raise ValueError(
-            f"tokens: got {law} with probabilities {p}; allowed: V={V} finite numbers"
-            " from 0 on, not all 0"
-        )
+        got = f"got {law} with probabilities {p}"
+        allowed = f"V={V} finite numbers from 0 on, not all 0"
+        raise PointError([Problem("tokens", got, allowed=allowed)])
     return p / p.sum()
 
 
@@ -94,7 +94,7 @@ def alias_table(law: TokenLaw, V: int) -> np.ndarray:
     draws another token, and that token.
 
     The table is made on the host, so that neither padding nor a device changes a draw.
-    Raises ValueError as `token_probabilities` does.
+    Raises PointError as `token_probabilities` does.
     """
     # the first word of each cell, as in `keys.below`
     starts = -(-np.arange(V + 1, dtype=np.int64) * WORDS // V)

@@ -124,8 +124,9 @@ realization.
 def realize(point: Point, seed: int) -> Realization:
     """Returns every random draw of the run (point, seed) as NumPy arrays.
 
-    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory. With
-    fresh batches, they need this for each step. The dtypes do not depend on
+    `simulate` streams the same draws. The arrays need about 4 N L bytes of memory, and
+    three times as much while they are drawn. With fresh batches, they need this for
+    each step. The dtypes do not depend on
     JAX_ENABLE_X64. Raises ValueError if the samples of a point with a pool, or with
     batches for further steps, contain more than MAX_TOKENS numbers. Also raises
     ValueError if some counts are drawn only from their Gaussian limit.
@@ -222,21 +223,25 @@ def _drawn(
 ) -> Realization:
     """Returns the draws that follow from the keys (10, 2) of the named streams."""
     _check_writable(point)
-    arrays = InTrace() if isinstance(streams, Tracer) else OnHost()
-    streams = arrays.xp.asarray(streams)
-    embeddings = _embeddings(arrays, streams, dict(parameters), point)
-    perm = _permutation(streams, point.V, V_pad=arrays.size(point.V))
-    perm = arrays.xp.asarray(perm)[: point.V]
+    # NumPy arrays, unless JAX traces the function
+    xp = jnp if isinstance(streams, Tracer) else np
+    streams = xp.asarray(streams)
+    embeddings = _embeddings(xp, streams, dict(parameters), point)
+    perm = _permutation(streams, point.V, V_pad=size_of_program(point.V))
+    perm = xp.asarray(perm)[: point.V]
     law = tables(point.token_laws, point.V)
-    sampler = Sampler(point, streams, arrays, perm, law)
+    if law is not None:
+        V_pad = size_of_program(point.V)
+        law = np.pad(law, ((0, 0), (0, 0), (0, V_pad - point.V)))
+    sampler = Sampler(point, streams, xp, perm, law)
     train = sampler.train(0)
     if point.fresh_batches:
         later = map(sampler.train, addresses_of_batches(point)[1:])
-        train = jax.tree.map(lambda *parts: arrays.xp.stack(parts), train, *later)
+        train = jax.tree.map(lambda *parts: xp.stack(parts), train, *later)
     test = sampler.test()
     return Realization(
         **embeddings,
-        perm=perm,
+        perm=perm,  # type: ignore[arg-type]
         train_tokens=train.tokens,
         train_positions=train.positions,
         train_labels=train.labels,
@@ -249,75 +254,12 @@ def _drawn(
     )
 
 
-class OnHost:
-    """Makes draws as NumPy arrays, by programs of a few padded sizes that serve all
-    points.
+def size_of_program(size: int) -> int:
+    """Returns the padded size of a program, so that programs of a few sizes serve all
+    points: a multiple of 64. For large sizes it is up to a quarter larger than the
+    size.
     """
-
-    xp: ModuleType = np
-
-    def size(self, size: int) -> int:
-        """Returns the padded size of a program: a multiple of 64. For large sizes it is
-        up to a quarter larger than the size.
-        """
-        return padded_size(size, 64)
-
-    def tokens(
-        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
-    ) -> Numbers:
-        """Returns (n, L) int32 tokens."""
-        if law is not None:
-            law = np.pad(law, ((0, 0), (0, 0), (0, self.size(V) - V)))
-        tokens = np.empty((n, L), np.int32)
-        for first in range(0, n, COUNT * BLOCK):
-            for position in range(0, L, WIDTH):
-                part = tokens[first:, position:][: COUNT * BLOCK, :WIDTH]
-                drawn = _some_tokens(
-                    key, law, V, position, first // BLOCK, WIDTH, COUNT
-                )
-                part[:] = np.asarray(drawn).T[: len(part), : part.shape[1]]
-        return tokens
-
-    def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
-        """Returns the tokens (n, L) after the first token of each sample is swapped
-        with the token at `positions` (n, 1).
-
-        The swap is in place, which halves the memory.
-        """
-        informative = tokens[:, :1].copy()
-        tokens[:, :1] = np.take_along_axis(tokens, positions, axis=1)
-        np.put_along_axis(tokens, positions, informative, axis=1)
-        return tokens
-
-
-class InTrace(OnHost):
-    """Makes the same draws in a function that JAX traces. One program with the sizes of
-    the point makes all draws.
-
-    The draws are equal to those of `OnHost` to the last bit.
-    """
-
-    xp: ModuleType = jnp
-
-    def size(self, size: int) -> int:
-        return size
-
-    def tokens(
-        self, key: Numbers, law: np.ndarray | None, V: int, L: int, n: int
-    ) -> Numbers:
-        return _some_tokens(key, law, V, 0, 0, L, -(-n // BLOCK))[:, :n].T
-
-    def exchange(self, tokens: Numbers, positions: Numbers) -> Numbers:
-        displaced = jnp.take_along_axis(tokens, positions, axis=1)
-        position = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-        others = jnp.where(position == 0, displaced, tokens)
-        return jnp.where(position == positions, tokens[:, :1], others)
-
-
-WIDTH, COUNT = 16, 8
-"""The number of positions, and the number of blocks of 512 samples, whose tokens one
-call draws.
-"""
+    return padded_size(size, 64)
 
 
 class Samples(NamedTuple):
@@ -338,9 +280,9 @@ class Sampler:
 
     point: Point
     streams: Numbers
-    arrays: OnHost
+    xp: ModuleType  # numpy or jax.numpy
     perm: Numbers
-    law: np.ndarray | None  # alias tables; None if tokens are uniform
+    law: np.ndarray | None  # padded alias tables; None if tokens are uniform
 
     def train(self, step: int) -> Samples:
         """Returns the samples that are drawn for this gradient step."""
@@ -355,9 +297,9 @@ class Sampler:
             return samples
         noise = keys.further(key, keys.POOL)
         pool = self.tokens(noise, point.L, point.pool)[:, 1:]
-        rows = self.arrays.tokens(key, None, point.pool, 2, point.N)[:, 1]
+        rows = self.numbers(key, point.pool, 2, point.N)[:, 1]
         informative = self.tokens(key, 1, point.N)
-        tokens = self.arrays.xp.concatenate([informative, pool[rows]], axis=1)
+        tokens = self.xp.concatenate([informative, pool[rows]], axis=1)
         return self.samples(tokens, positions)._replace(pool=pool, rows=rows)
 
     def test(self) -> Samples:
@@ -365,27 +307,40 @@ class Sampler:
         tokens = self.tokens(key, self.point.L, self.point.n_test)
         return self.samples(tokens, keys.stream(self.streams, "test_position"))
 
-    def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
-        """Returns an (n, L) array of tokens drawn from the token distributions of the
-        point.
+    def numbers(
+        self, key: Numbers, V: int, L: int, n: int, law: np.ndarray | None = None
+    ) -> Numbers:
+        """Returns (n, L) int32 numbers below V. They are uniform, or drawn by alias
+        tables.
         """
-        return self.arrays.tokens(key, self.law, self.point.V, L, n)
+        # padded, so that programs of a few sizes serve all points
+        blocks = keys.blocks(key, 0, padded_size(-(-n // BLOCK), 1))
+        positions = jnp.arange(padded_size(L, 16), dtype=jnp.uint32)
+        return self.xp.asarray(_tokens(blocks, positions, V, law))[:L, :n].T
+
+    def tokens(self, key: Numbers, L: int, n: int) -> Numbers:
+        """Returns (n, L) tokens drawn by the laws of the point."""
+        return self.numbers(key, self.point.V, L, n, self.law)
 
     def samples(self, tokens: Numbers, position_key: Numbers) -> Samples:
         """Returns the samples after the informative token, token 0, is moved to its
         position.
         """
-        n, L = tokens.shape
-        positions = self.arrays.tokens(position_key, None, L, 1, n)
+        (n, L), xp = tokens.shape, self.xp
+        positions = self.numbers(position_key, L, 1, n)
         labels = self.perm[tokens[:, 0]]
-        tokens = self.arrays.exchange(tokens, positions)
+        displaced = xp.take_along_axis(tokens, positions, axis=1)
+        position = xp.arange(L, dtype=positions.dtype)[None]
+        others = xp.where(position == 0, displaced, tokens)
+        tokens = xp.where(position == positions, tokens[:, :1], others)
         return Samples(tokens, positions[:, 0], labels)
 
     def noisy(self, key: Numbers, labels: Numbers) -> Numbers:
-        point, xp, n = self.point, self.arrays.xp, len(labels)
-        count = self.arrays.size(-(-n // BLOCK))
+        point, xp, n = self.point, self.xp, len(labels)
+        count = padded_size(-(-n // BLOCK), 1)
         labels = xp.pad(labels, (0, count * BLOCK - n))
-        noisy = _noisy(key, labels, point.V, point.label_noise, count)
+        blocks = keys.blocks(key, 0, count)
+        noisy = _noisy_labels(blocks, labels, point.V, point.label_noise)
         return xp.asarray(noisy)[:n]
 
 
@@ -488,17 +443,18 @@ def halves_of_id(point: Point) -> tuple[int, int]:
 
 
 _permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
+_tokens, _noisy_labels = jax.jit(task.tokens), jax.jit(task.noisy_labels)
 
 
 def _embeddings(
-    arrays: OnHost, streams: Numbers, parameters: dict[str, Any], point: Point
+    xp: ModuleType, streams: Numbers, parameters: dict[str, Any], point: Point
 ) -> dict[str, Any]:
     """Returns a dict from name to frozen parameter."""
     V, d, m = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
     if any(law.on_host for law in laws):
-        if isinstance(arrays, InTrace):
+        if xp is jnp:
             raise ValueError(
                 f"embedding: got {point.embedding}, whose rows are made on the host;"
                 " allowed in compiled functions: other laws"
@@ -507,8 +463,8 @@ def _embeddings(
     # other laws sum over a row, and the rounding may depend on its padded width
     if set(laws) != {Gaussian()}:
         return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
-    pad = (arrays.size(V), arrays.size(d), arrays.size(m) if m else 0)
-    padded = jax.tree.map(arrays.xp.asarray, _gaussian(streams, V, d, m, pad=pad))
+    pad = size_of_program(V), size_of_program(d), size_of_program(m)
+    padded = jax.tree.map(xp.asarray, _gaussian(streams, V, d, m, pad=pad))
     return {
         "Z_in": padded.Z_in[:V, :d],
         "Z_out": padded.Z_out[:V, :d],
@@ -553,33 +509,4 @@ def _of_laws(
 def _items(streams: Array, steps: Array, N: Array | int, n_blocks: int) -> Array:
     return jax.vmap(lambda step: task.batch_items(streams, step, (0, n_blocks), N))(
         steps
-    )
-
-
-@partial(jax.jit, static_argnames="count")
-def _noisy(
-    of_tokens: Array,
-    labels: Array,
-    V: Array | int,
-    label_noise: Array | float,
-    count: int,
-) -> Array:
-    return task.noisy_labels(keys.blocks(of_tokens, 0, count), labels, V, label_noise)
-
-
-@partial(jax.jit, static_argnames=("width", "count"))
-def _some_tokens(
-    key: Array,
-    law: Array | None,
-    V: Array | int,
-    position: Array | int,
-    block: Array | int,
-    width: int,
-    count: int,
-) -> Array:
-    return task.tokens(
-        keys.blocks(key, block, count),
-        jnp.uint32(position) + jnp.arange(width, dtype=jnp.uint32),
-        V,
-        law,
     )

@@ -31,7 +31,6 @@ from ..forward import (
     features_of,
     scores_under,
     shares_of,
-    unit_scale,
     unlearned_scores,
 )
 from ..gradient import (
@@ -55,7 +54,6 @@ from .pool_draws import (
     test_counts,
     with_pools,
 )
-from .pool_polynomials import Coefficients, Polynomials, differentiate, square
 from .source import TEST, TRAIN, Reader, Source
 
 
@@ -75,10 +73,9 @@ class Pool(Source):
             if scores is None:
                 scores = unlearned_scores(world)
             return by_memory(world, scores, step)
-        b = gather(centred(world, world.e.Z_out @ state.V_mat), world.perm)
         if world.e.W_in is None:
-            return Gradient(by_attention_to_values(world, b))
-        return Gradient(by_attention_to_features(world, b))
+            return Gradient(by_attention_to_values(world, state.V_mat))
+        return Gradient(over_pairs(world, state, [name], step)[name])
 
     def parts(self, world: World) -> Array:
         parts = 1 / world.run.V.astype(f32) + jnp.sum(pool_of_step(world, 2)[1], axis=1)
@@ -183,12 +180,7 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
     weights = pair_weights(world, E)
     table = gather(centred(world, world.e.Z_out), world.perm)
     if world.e.W_in is not None:
-        # attention in later steps is learned, and differs between tokens
-        coefficients = world.law("activation").coefficients(jnp) if step == 0 else None
-        if coefficients:
-            phi, phi2 = mean_polynomials(world, a, weights, coefficients)
-        else:
-            phi, phi2 = mean_features(world, a, weights)
+        phi, phi2 = mean_features(world, a, weights)
         return Gradient(-transposed_product(table, phi), phi2)
     v = values(world)
     on_token = jnp.sum(weights * a.on_token, axis=1)
@@ -201,18 +193,20 @@ def by_memory(world: World, scores: Scores, step: int) -> Gradient:
     return Gradient(-transposed_product(table, rows), h2)
 
 
-def by_attention_to_values(world: World, b: Array) -> Array:
-    """The gradient by w without an MLP. For each informative token, b (V, d) contains
-    the negative slope of the loss by h.
+def by_attention_to_values(world: World, V_mat: Array) -> Array:
+    """The gradient by w without an MLP and with even predictions. Each key has the
+    weight b^T (v - h), where b is the negative slope of a sample's loss by h.
 
-    The rows of b sum to zero.
+    b depends only on the informative token, and sums to zero over the tokens. Each
+    occurrence of a noise token u in sequence k adds B_k^T z_u - of_noise_k to the
+    weight of key u, where B_k is the sum of b over the samples of the sequence.
     """
     counts, E = pool_of_step(world, 1)
-    run, mean = world.run, mean_weight(world)
+    run, e, mean = world.run, world.e, mean_weight(world)
+    b = gather(centred(world, e.Z_out @ V_mat), world.perm)  # by informative token
     noise = attend_to_pairs(world, counts, unlearned_scores(world))
     g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
-    v = values(world)
-    along_v = jnp.sum(b * v, axis=1)  # b^T v_x
+    along_v = jnp.sum(b * values(world), axis=1)  # b^T v_x
     share = 1 / run.V.astype(f32) + jnp.sum(E, axis=1)
     B = E.T @ b
     # L b^T h, summed over the noise sequences of a token, and over the tokens of a
@@ -221,63 +215,34 @@ def by_attention_to_values(world: World, b: Array) -> Array:
     of_token = share * along_v + jnp.sum(b * of_pairs, axis=1)
     of_noise = jnp.sum(along_v) * mean + along_v @ E + jnp.sum(B * g, axis=1)
     L = run.L.astype(f32)
-    sums = KeySums(B, share * along_v, of_token / L, of_noise / L)
-    return slope_of_w(world, counts, sums, g)
-
-
-class KeySums(NamedTuple):
-    """Weighted sums over pairs, from which the gradient by w is computed."""
-
-    B: Array  # (K, d) sums of b, by sequence
-    along_v: Array  # (V,) sums of b^T v_x, by token
-    of_token: Array  # (V,) sums of b^T h, by token
-    of_noise: Array  # (K,) sums of b^T h, by sequence
-
-
-def slope_of_w(world: World, counts: Array, sums: KeySums, g: Array) -> Array:
-    """The gradient by w, in which each key has the weight b^T (v - h).
-
-    Each occurrence of a noise token u in sequence k adds B_k^T z_u - of_noise_k to the
-    weight of key u. g (K, d) contains the sum of the values of each noise sequence.
-    """
-    e = world.e
-    less_mean = sums.along_v - sums.of_token
-    along = jnp.sum(counts * (sums.B @ e.Z_in.T), axis=0) + less_mean
-    keys_sum = along @ e.Z_in - sums.of_noise @ g + jnp.sum(less_mean) * e.z_trig
-    return -keys_sum / world.run.L.astype(f32)
-
-
-class Token(NamedTuple):
-    """The features' inputs, the weights and the label of all pairs of one token."""
-
-    u: Array  # (K, p) input of their features: h, or W_in h
-    alone: Array  # (p,) the same for the value of the token alone
-    weight: Array  # (K,)
-    label: Array
+    less_mean = share * along_v - of_token / L
+    weights = jnp.sum(counts * (B @ e.Z_in.T), axis=0) + less_mean
+    keys_sum = weights @ e.Z_in - of_noise / L @ g + jnp.sum(less_mean) * e.z_trig
+    return -keys_sum / L
 
 
 def scan_tokens(
     world: World,
     a: PairAttention,
     weights: Array,
-    body: Callable[..., PyTree],
+    body: Callable[..., tuple[PyTree, PyTree]],
     start: PyTree,
-    *more: Array,
 ) -> PyTree:
-    """Scans `body(carry, token, ...)` over tokens. The further arguments are rows of
-    the tables `more` (V, ...).
+    """Scans `body(carry, phi, weight, label)` over tokens. The arguments are the
+    features (K, p), the weights (K,) and the label of all pairs of one token.
 
-    The input u of pair (x, k) is on_token[x, k] u(v_x) + on_noise[x, k] u(noise_k). So
-    each pair costs p operations instead of d p, and the memory is a few arrays (K, p).
+    The input u of the features of pair (x, k) is on_token[x, k] u(v_x) + on_noise[x, k]
+    u(noise_k). So each pair costs p operations instead of d p, and the memory is a few
+    arrays (K, p).
     """
     pairs, of_noise = hidden_tables(world, a)
 
     def step(carry: PyTree, rows: PyTree) -> PyTree:
-        pairs, weight, label, *others = rows
-        token = Token(hidden(pairs, of_noise), pairs.u, weight, label)
-        return body(carry, token, *others)
+        pairs, weight, label = rows
+        phi, _ = features_of(world, hidden(pairs, of_noise))
+        return body(carry, phi, weight, label)
 
-    return lax.scan(step, start, (pairs, weights, world.perm, *more))
+    return lax.scan(step, start, (pairs, weights, world.perm))
 
 
 class TokenPairs(NamedTuple):
@@ -313,89 +278,13 @@ def mean_features(
     returns the mean of |phi|^2.
     """
 
-    def token(phi2: Array, x: Token) -> tuple[Array, Array]:
-        phi, _ = features_of(world, x.u)
-        return phi2 + x.weight @ jnp.sum(phi * phi, axis=1), x.weight @ phi
+    def token(
+        phi2: Array, phi: Array, weight: Array, label: Array
+    ) -> tuple[Array, Array]:
+        return phi2 + weight @ jnp.sum(phi * phi, axis=1), weight @ phi
 
     phi2, rows = scan_tokens(world, a, weights, token, f32(0))
     return rows, phi2
-
-
-def mean_polynomials(
-    world: World, a: PairAttention, weights: Array, coefficients: Coefficients
-) -> tuple[Array, Array]:
-    """Returns the same as `mean_features`, for polynomial activations under uniform
-    attention.
-    """
-    all_pairs, scale = evenly_attended(world, a, weights), unit_scale(world)
-    phi2 = jnp.sum(all_pairs.over_units(square(coefficients), scale * scale))
-    return all_pairs.means(coefficients) * scale, phi2
-
-
-def evenly_attended(world: World, a: PairAttention, weights: Array) -> Polynomials:
-    """Returns all pairs under uniform attention, whose weights do not depend on the
-    token.
-    """
-    pairs, of_noise = hidden_tables(world, a)
-    on_token, on_noise = pairs.on_token[0][:, None], pairs.on_noise[0][:, None]
-    return Polynomials(on_token, on_noise, weights, pairs.u, of_noise)
-
-
-def by_attention_to_features(world: World, b: Array) -> Array:
-    """The gradient by w with an MLP.
-
-    For each informative token, b (V, p) contains the negative slope of the loss by
-    features.
-    """
-    counts, E = pool_of_step(world, 1)
-    a, W_in = attend_to_pairs(world, counts, unlearned_scores(world)), world.e.W_in
-    assert W_in is not None
-    weights = pair_weights(world, E)
-    coefficients = world.law("activation").coefficients(jnp)
-    if coefficients:
-        sums = sums_of_polynomials(world, a, weights, coefficients, b)
-    else:
-        sums = sums_of_features(world, a, weights, b)
-    sums = sums._replace(B=sums.B @ W_in)
-    return slope_of_w(world, counts, sums, a.noise * a.total[:, None])
-
-
-def sums_of_features(
-    world: World, a: PairAttention, weights: Array, b: Array
-) -> KeySums:
-    """Computes the sums over all pairs. In the result, B (K, m) has one column per
-    hidden unit.
-    """
-
-    def token(
-        carry: tuple[Array, Array], x: Token, by_features: Array
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        B, of_noise = carry
-        _, slope = features_of(world, x.u)
-        by_units = slope * by_features[None] * x.weight[:, None]
-        along_h = jnp.sum(by_units * x.u, axis=1)
-        along_v = jnp.sum(by_units, axis=0) @ x.alone
-        return (B + by_units, of_noise + along_h), (along_v, jnp.sum(along_h))
-
-    K, m = world.shape.pool, world.shape.m
-    start = jnp.zeros((K, m), f32), jnp.zeros(K, f32)
-    sums = scan_tokens(world, a, weights, token, start, b)
-    (B, of_noise), (along_v, of_token) = sums
-    return KeySums(B, along_v, of_token, of_noise)
-
-
-def sums_of_polynomials(
-    world: World, a: PairAttention, weights: Array, coefficients: Coefficients, b: Array
-) -> KeySums:
-    """Returns the same as `sums_of_features`, for polynomials. It uses matrix
-    products.
-    """
-    all_pairs = evenly_attended(world, a, weights)
-    wanted, of_slope = b * unit_scale(world), differentiate(coefficients)
-    B = all_pairs.over_tokens(of_slope, wanted)
-    along = all_pairs.over_units([0, *of_slope], wanted)
-    along_v = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)
-    return KeySums(B, along_v, jnp.sum(along, axis=1), jnp.sum(along, axis=0))
 
 
 def over_pairs(
@@ -405,7 +294,8 @@ def over_pairs(
     `wanted`.
 
     The loss is replaced by the weighted sum of r^T logits with r held constant, which
-    has the same gradient.
+    has the same gradient. With even predictions, r^T logits is the product of the
+    features with a row of the table `of_label`, and only w is wanted.
     """
     counts, E = pool_of_step(world, step)
     w = jnp.zeros(world.shape.d, f32) if state.w is None else state.w
@@ -423,12 +313,16 @@ def over_pairs(
         V_mat = parameters.get("V_mat", state.V_mat)
         return pairs, (of_noise, output_maps(here, V_mat))
 
+    of_label = -centred(world, world.e.Z_out) @ state.V_mat
+
     def slope_of_pairs(
         pairs: TokenPairs, shared: tuple[Array, Maps], weight: Array, label: Array
     ) -> Array:
         """The sum of weight times r^T logits over the pairs of a token."""
         of_noise, maps = shared
         phi, _ = features_of(world, hidden(pairs, of_noise))
+        if state.even:
+            return weight @ (phi @ of_label[label])
         y = jnp.full(len(phi), label)
         return weight @ slope_along(world, mapped(maps, phi), y, state.scale)
 
@@ -451,9 +345,10 @@ def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
     counts, E = pool_of_step(world, 0)
     seen = attend_to_pairs(world, counts, scores_under(world, w))
 
-    def token(total: Array, x: Token) -> tuple[Array, None]:
-        phi, _ = features_of(world, x.u)
-        losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label))
-        return total + x.weight @ losses, None
+    def token(
+        total: Array, phi: Array, weight: Array, label: Array
+    ) -> tuple[Array, None]:
+        losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), label))
+        return total + weight @ losses, None
 
     return scan_tokens(world, seen, pair_weights(world, E), token, f32(0))[0]

@@ -19,7 +19,6 @@ from ..gradient import (
     State,
     StepSamples,
     through_labels,
-    through_logits,
     through_outputs,
 )
 from ..loops import over_samples, over_step, token_counts
@@ -49,9 +48,8 @@ class Stream(Source):
     def gradient_of_step(
         self, world: World, state: State, wanted: Collection[str], step: Array
     ) -> Parameters:
-        through = through_logits if world.shape.through_logits else through_outputs
         batch = StepSamples(n_of_step(world), partial(over_step, world, step))
-        return through(world, state, wanted, batch)
+        return through_outputs(world, state, wanted, batch)
 
     def parts_of_step(self, world: World, step: Array) -> Array:
         return counted_parts(world, step, lambda blocks: world.tokens(blocks, 0))
