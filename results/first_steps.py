@@ -12,8 +12,8 @@ from bound import HIDDEN, least
 from law import STUDY, TRIGGER, models_of, on_all_cores, searched, with_ends
 from table import CRITICAL, as_table, with_interval
 
+import jaxrecall
 from jaxrecall import load, plot
-from jaxrecall.errors import TheoryError
 from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N
 
@@ -230,7 +230,7 @@ def fixed_first_steps():
         for L in LENGTHS:
             try:
                 N_star = critical_N(out.replace(L=L, eta=eta, first_steps=k))
-            except TheoryError:
+            except jaxrecall.errors.TheoryError:
                 continue
             slope = np.log(N_star / before) / np.log(4)
             about = {"k": k, "part": part, "L": L}

@@ -19,8 +19,8 @@ from law import (
 )
 from table import ERRORS, as_table, stacked, with_interval
 
+import jaxrecall
 from jaxrecall import load
-from jaxrecall.errors import TheoryError
 from jaxrecall.theory import accuracy, critical_N, score_noise
 
 
@@ -157,7 +157,7 @@ def covered_N(model):
     """Returns critical N by theory, or NaN out of its range."""
     try:
         return critical_N(model)
-    except TheoryError:
+    except jaxrecall.errors.TheoryError:
         return np.nan
 
 
