@@ -21,9 +21,9 @@ from jaxrecall import Point, fit, load, simulate, status
 from jaxrecall.compact import compact
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
-from jaxrecall.model.point import Run, RunId
+from jaxrecall.model.point import TRAINING, Run, RunId
 from jaxrecall.simulator.descent import MAX_RECORDED
-from jaxrecall.simulator.forms import AFTER_RECIPE, FORMS
+from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.rows import finish
 from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
@@ -155,7 +155,7 @@ def test_rows_written_twice_are_one_and_others_of_the_run_are_kept(store):
 def test_older_tables_read_as_the_recipe(store):
     """Those from before there were further steps."""
     part = store.write([row(i, code_version=CODE_VERSION) for i in (0, 1)])
-    later = {*AFTER_RECIPE, *TRACE_COLUMNS, "step"}
+    later = {*TRAINING, *TRACE_COLUMNS, "step"}
     older = pq.read_table(part).drop_columns([*later])
     pq.write_table(older.replace_schema_metadata(None), part)
     assert len(store.done(CODE_VERSION, "highest").runs) == 2
