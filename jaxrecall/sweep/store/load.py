@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ...errors import StoreError, as_list, expect
+from ...errors import StoreError, as_list, expect, shortened
 from ...model.point import RunId
 from ..files import (
     Unreadable,
@@ -161,7 +161,8 @@ def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]
         mix = []
         for of in versions:
             mix.append("{count_all} rows of {code_version}, {precision}".format(**of))
-        yield f"rows of more than one code_version, precision: {'; '.join(mix)}"
+        told = shortened("; ".join(mix))
+        yield f"rows of more than one code_version, precision: {told}"
 
 
 def make_frame(
