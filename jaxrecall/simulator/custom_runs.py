@@ -90,6 +90,7 @@ def words_of(run: Run) -> tuple[int, int, int]:
     return point.root_seed, run.seed, stream
 
 
+@partial(jax.jit, inline=True)
 def run_key(words: jax.Array) -> jax.Array:
     """Returns the key of a run, computed from the three integers of `words_of`.
 
@@ -257,7 +258,7 @@ def call_each(
     """
     rows = []
     for run in runs:
-        key = run_key(jnp.array(words_of(run), jnp.uint32))
+        key = run_key(np.array(words_of(run), np.uint32))
         with jax.default_matmul_precision(precision):
             rows.append(_checked(simulator, simulator.fn(run.point, key)))
     return rows
