@@ -9,7 +9,7 @@ ISAS := SSE4_2 AVX2
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
 
-test: .venv/installed-dev  ## set up and pass the tests of every change, 3 minutes on 2 fast cores, 5 with nothing compiled before, and more on slow ones; ARGS="tests/analysis/test_fit.py" for some
+test: .venv/installed-dev  ## set up and pass the tests of every change, 3 minutes on 2 fast cores, 5 with nothing compiled before, 22 on crowded ones; ARGS="tests/analysis/test_fit.py" for some
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill processes or fill disks
