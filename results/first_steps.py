@@ -203,6 +203,24 @@ def last_steps():
     return found.sort_values(["V", "part", "first_steps", "steps"])
 
 
+LAST = {3: "one", 67: "65 small"}
+
+
+@as_table(
+    ["trigger", "first steps", "last steps"], {"L = {L}": TO_TEXT}, missing="not run"
+)
+def steps():
+    """N* at V = d = 64 by the number of first steps and of last steps, all at part 1/4,
+    with own samples.
+    """
+    found = searched("steps")
+    first = found["first_steps"].where(found["first_steps"] == 1, "L / 8")
+    found["first steps"] = first.astype(str)
+    found["last steps"] = found["steps"].map(LAST)
+    keys = ["trigger", "first steps", "last steps", "L"]
+    return found.sort_values(keys, key=lambda column: column.replace("one", "1"))
+
+
 NUMBERS = [(1, 1e-6), (1, 1), (4, 0.25), (4, 1), (32, 0.25), (128, 0.25)]
 """Number of first steps, and part."""
 

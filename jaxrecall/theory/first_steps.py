@@ -24,8 +24,9 @@ SMALL_ETA = 0.1
 a fraction of the eta at which one step takes the mean bias away.
 """
 
-MOST_LEARNED = 0.5
-"""The largest fraction of the signal that the first steps may take from the residuals.
+MOST_LEARNED = {False: 0.5, True: 0.3}
+"""The largest fraction of the signal that the first steps may take from the residuals,
+by whether counts are drawn.
 """
 
 MOST_SHIFTED = {False: 0.5, True: 3.0}
@@ -231,7 +232,7 @@ def check_first_steps(
             f"{setting}; allowed: eta up to {most:.3g}, else steps diverge"
         )
     limits = [
-        (logits.learned / MOST_LEARNED, "the signal leaves the residuals"),
+        (logits.learned / MOST_LEARNED[drawn], "the signal leaves the residuals"),
         (logits.shifted / MOST_SHIFTED[drawn], "predictions are not uniform in step 2"),
     ]
     if recall and not drawn:

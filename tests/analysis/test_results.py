@@ -41,7 +41,7 @@ slow tables: [storage, capacity, bound, bound_slopes, bound_exponents, law_expon
   budget_checked, along_L]
 """)
 STUDIES, SEARCHES, OF_RATES, QUICK, SLOW = NAMES.values()
-PAGES = dict.fromkeys(["exhaustive", "critical_sizes", "held_out"], THEORY)
+PAGES = dict.fromkeys(["exhaustive", "critical_sizes"], THEORY)
 PAGES |= {"pool_summary": POOL, "dimension_by_length": FRONT}
 
 
