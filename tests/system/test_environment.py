@@ -241,4 +241,4 @@ def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
     drawn_once = ["--surrogate", "0", "--format", "svg"]
     assert report.main([str(tmp_path / "out"), *drawn_once]) == 0
     page = (tmp_path / "out/report.html").read_text()
-    assert re.search(r"<td>XLA_FLAGS</td>\s*<td>--xla_a=1 --xla_b=2</td>", page)
+    assert re.search(r"<td>xla_flags</td>\s*<td>--xla_a=1 --xla_b=2</td>", page)
