@@ -59,7 +59,7 @@ DRAWN := first-steps storage law width phase-mlp map structure noise zipf law-ex
 DRAWN += held-out held-out-levels orthogonal width-gaussian width-undecided theory-held-out
 DRAWN += budget precision precision-small
 
-study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, some 70 minutes on 2 cores
+study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, one to two hours on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
