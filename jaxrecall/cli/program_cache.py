@@ -180,16 +180,13 @@ def remove_damaged(folder: str, name: str) -> None:
     """
     for path in Path(folder).glob(f"{glob.escape(name)}-*-cache"):
         try:
-            _decompress(path.read_bytes())
+            data = path.read_bytes()
+            if data.startswith(ZSTD):
+                import_module("zstandard").decompress(data)
+            else:
+                zlib.decompress(data)
         except ModuleNotFoundError:
             continue
         except Exception:  # zstandard has a class of its own
             with suppress(OSError):
                 path.unlink()
-
-
-def _decompress(data: bytes) -> bytes:
-    """Returns what JAX has compressed by zstandard, or else by zlib."""
-    if data.startswith(ZSTD):
-        return import_module("zstandard").decompress(data)
-    return zlib.decompress(data)

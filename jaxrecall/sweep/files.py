@@ -118,7 +118,9 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def local_path(path: str | Path) -> Path:
-    """Returns the path; raises StoreError for a URL or a null character."""
+    """Returns the path, with the user's home for ~; raises StoreError for a URL or a
+    null character.
+    """
     if "\0" in str(path):
         raise StoreError(
             f"{shown(str(path))}: holds a null character; allowed: a path without one"
@@ -129,7 +131,7 @@ def local_path(path: str | Path) -> Path:
             " network file system too. To keep results in an object store, copy the"
             " folder there (its parts never change, so any sync tool will do)"
         )
-    return Path(path)
+    return Path(os.path.expanduser(path))
 
 
 def plain_name(text: str) -> str:

@@ -35,7 +35,7 @@ def plain_table(argument: str, frame: Table) -> Table:
         "a table as jaxrecall.load and jaxrecall.run return it",
         FitError,
     )
-    longest = max((len(str(name)) for name in frame), default=0)
+    longest = max(map(len, map(str, frame)), default=0)
     if longest > MAX_NAME:
         raise FitError(
             f"columns: got a name of {longest} characters; allowed: up to {MAX_NAME}"

@@ -333,9 +333,11 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
     text = "\n    ".join(body)
     notes = [note for mark, note in NOTES.items() if mark in text]
     caption = caption or " ".join([_caption(table, is_law), *notes])
-    is_plain = (head + text + caption).isascii()
+    engine = ", and LuaLaTeX or XeLaTeX for its letters"
+    if f"{caption}{head}{text}".isascii():
+        engine = ""
     return TABLE.substitute(
-        engine="" if is_plain else ", and LuaLaTeX or XeLaTeX for its letters",
+        engine=engine,
         caption=caption,
         label=label or ("tab:exponents" if is_law else "tab:thresholds"),
         columns="l" * len(columns),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,8 +38,10 @@ Plain = Any
 Schema = dict[str, Plain]
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
-MAX_WRITTEN = 100_000
-"""The largest number of keys and values in a file, before anchors are expanded."""
+MAX_SIGNS = 100_000
+"""The largest number of signs that end or begin a key or a value in a file. PyYAML
+takes seconds to read as many.
+"""
 
 
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -67,44 +70,10 @@ def scalar(text: str) -> Plain:
     return text
 
 
-class _Limited:
-    """Adds limits to a YAML loader, and takes the tags from values without a tag."""
-
-    n_nodes = depth = 0
-
+class _Loader(yaml.BaseLoader):
     def resolve(self, kind: object, value: object, implicit: object) -> str:
+        """Returns no tag for values that are written without a tag."""
         return ""
-
-    def descend_resolver(self, parent: object, index: object) -> None:
-        """Counts a node before it is read."""
-        self.n_nodes += 1
-        self.depth += 1
-        if self.n_nodes > MAX_WRITTEN:
-            raise _TooManyNodes
-        # libyaml would go on until the stack overflows
-        if self.depth > 3 * MAX_DEPTH:
-            raise RecursionError
-
-    def ascend_resolver(self) -> None:
-        self.depth -= 1
-
-
-class _TooManyNodes(Exception):
-    """A text has more than MAX_WRITTEN keys and values."""
-
-
-class _Loader(_Limited, yaml.BaseLoader):
-    """Reads YAML, and describes mistakes well."""
-
-
-_Base: Any = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
-
-
-_Base: Any = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
-
-
-class _FastLoader(_Limited, _Base):
-    """Reads YAML, five times as fast if PyYAML has libyaml."""
 
 
 Mistake = tuple[Location, str]
@@ -171,7 +140,7 @@ def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
     Raises:
         GridError: the file cannot be read, is not YAML, or has no mapping at the top.
     """
-    document = Document(str(path), {})
+    document = Document(os.path.expanduser(path), {})
     reader = _YamlReader(document, lambda mark: f"{document.path}:{mark.line + 1}")
     data = reader.read(_text(document.path), ())
     if not isinstance(data, dict):
@@ -199,17 +168,16 @@ def _text(path: str) -> str:
         raise GridError(f"{path}: cannot be read: {why}") from None
     if len(content) > MAX_FILE_BYTES:
         raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
+    n_signs = sum(map(content.count, (b",", b":", b"[", b"{", b"\n")))
+    if n_signs > MAX_SIGNS:
+        raise GridError(
+            f"{path}: got {n_signs} lines and signs , : [ {{; allowed: up to"
+            f" {MAX_SIGNS}, as with seeds: {{start: 0, count: 64}}"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
-
-
-def _nodes(text: str) -> yaml.Node | None:
-    try:
-        return yaml.compose(text, _FastLoader)
-    except (yaml.YAMLError, UnicodeError):
-        return yaml.compose(text, _Loader)
 
 
 class _YamlReader:
@@ -228,17 +196,12 @@ class _YamlReader:
         GridError.
         """
         try:
-            node = _nodes(text)
+            node = yaml.compose(text, _Loader)
             if node is None:
                 return None
             return self._value(node, location)
         except yaml.YAMLError as error:
             raise self._not_yaml(error) from None
-        except _TooManyNodes:
-            raise GridError(
-                f"{self.document.path}: has more keys and values than {MAX_WRITTEN};"
-                " allowed: fewer, as with seeds: {start: 0, count: 64} or geom"
-            ) from None
         except RecursionError:
             raise GridError(f"{self.document.path}: is nested too deeply") from None
 
@@ -268,7 +231,7 @@ class _YamlReader:
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
             return self._list(node, location)
-        if isinstance(node, yaml.ScalarNode) and node.style:
+        if isinstance(node, yaml.ScalarNode) and node.style is not None:
             return node.value  # in quotes
         try:
             return scalar(node.value)
@@ -319,10 +282,11 @@ def _set(document: Document, text: str) -> None:
     path, equals, value = text.partition("=")
     whole = _OF_LAW.sub("\\1\0", path)
     keys = [key.strip().replace("\0", ".") for key in whole.split(".")]
-    if not equals or not all(keys):
+    # a shell variable that is not set leaves no value
+    if not (equals and value.strip() and all(keys)):
         raise GridError(
-            f"{origin}: is malformed; allowed: KEY=VALUE such as base.V=512 or"
-            " 'blocks.0.axes.d=[8,16]'"
+            f"{origin}: is malformed; allowed: KEY=VALUE such as base.V=512,"
+            " base.gamma=null or 'blocks.0.axes.d=[8,16]'"
         )
     if keys[0].startswith("x-"):
         raise GridError(

@@ -331,7 +331,7 @@ def open_rows(path: Path) -> Iterator[pq.ParquetFile]:
     into memory. Any other exception means that the file cannot be read.
     """
     if not path.is_file():  # a pipe would wait forever
-        raise ValueError("not a file")
+        raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_:  # pyarrow opens only UTF-8 paths
         size = bytes_.seek(0, os.SEEK_END)
         bytes_.seek(max(0, size - 8))
@@ -455,7 +455,7 @@ def read_part(path: Path) -> pa.Table:
     """Returns the rows of one file. Raises an exception of any type if the file is not
     a readable part.
     """
-    if path.suffix != ".parquet" or not path.is_file():
+    if path.suffix != ".parquet":
         raise ValueError("not a .parquet file")
     with open_rows(path) as file:
         facts = read_facts(file.schema_arrow)
