@@ -122,6 +122,8 @@ def compaction_lock(store: Store) -> Iterator[None]:
     refuse_link(path)
     with storage_errors(path):
         store.staging.mkdir(exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise StoreError(f"{path}: is not a regular file; move it away")
         with open(path, "a+b", opener=_without_links) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -162,11 +162,15 @@ def start() -> str:
         # detects a device that does not start, before there is anything to lose
         jax.local_devices()
     except Exception as error:  # the plugin of a device may raise any class
-        given = jax.config.jax_platforms  # type: ignore[attr-defined]
+        given = {}
+        for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME"):
+            if value := jax.config.values[name.lower()]:
+                given[name] = value
+        values = " and ".join(given.values()) or "nothing"
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(
-            f"JAX_PLATFORMS: got {given}, which does not start here"
-            f" ({in_one_line(error)}); allowed: {allowed}"
+            f"{' and '.join(given) or 'JAX_PLATFORMS'}: got {values}, which does not"
+            f" start here ({in_one_line(error)}); allowed: {allowed}"
         ) from error
     if isinstance(jax.device_put(0), Tracer):
         raise UsageError(

@@ -34,8 +34,8 @@ MAX_NAME = 60
 """The largest number of characters that a plain name takes from a text."""
 
 MAX_BYTES = 2**26
-"""The largest size of a JSON file, in bytes. A failure report may be large, because it
-may list hundreds of thousands of runs.
+"""The largest size of a text, in bytes. A failure report may be large, because it may
+list hundreds of thousands of runs.
 """
 
 
@@ -77,11 +77,11 @@ def atomic_write(
             os.close(folder)
 
 
-def read_json(path: Path) -> Any:
-    """Returns the contents of a JSON file.
+def read_bytes(path: Path) -> bytes:
+    """Returns the contents of a file that holds a text.
 
-    Raises OSError if the file cannot be read. Raises ValueError if it is not a JSON
-    file, or if it exceeds MAX_BYTES or MAX_DEPTH.
+    Raises OSError if the file cannot be read. Raises ValueError if it is not a regular
+    file, or if it exceeds MAX_BYTES.
     """
     status = path.stat()
     # reading a pipe would wait forever, and a device may have no end
@@ -89,8 +89,18 @@ def read_json(path: Path) -> Any:
         raise ValueError("not a regular file")
     if status.st_size > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
+    return path.read_bytes()
+
+
+def read_json(path: Path) -> Any:
+    """Returns the contents of a JSON file.
+
+    Raises OSError if the file cannot be read. Raises ValueError if it is not a JSON
+    file, or if it exceeds MAX_BYTES or MAX_DEPTH.
+    """
+    text = read_bytes(path)
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level = [data]
@@ -108,7 +118,9 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def local_path(path: str | Path) -> Path:
-    """Returns the path; raises StoreError for a URL or a null character."""
+    """Returns the path, with the user's home for ~; raises StoreError for a URL or a
+    null character.
+    """
     if "\0" in str(path):
         raise StoreError(
             f"{shown(str(path))}: holds a null character; allowed: a path without one"
@@ -119,7 +131,7 @@ def local_path(path: str | Path) -> Path:
             " network file system too. To keep results in an object store, copy the"
             " folder there (its parts never change, so any sync tool will do)"
         )
-    return Path(path)
+    return Path(os.path.expanduser(path))
 
 
 def plain_name(text: str) -> str:

@@ -171,6 +171,18 @@ def test_a_column_is_no_latex():
     assert is_well_formed(text)
 
 
+def test_pdflatex_takes_common_signs_and_the_file_names_an_engine_for_others():
+    frame = pd.DataFrame({"a\x1b": ["≤ α → −2", "b"], "axis": "N", "theta": 0.5})
+    text = latex(frame.assign(critical=8.0, lo=4.0, hi=16.0))
+    assert r"$\leq$ $\alpha$ $\to$ $-$2" in text
+    assert r"a\textbackslash{}x1b &" in text
+    assert text.isascii()
+    assert "LuaLaTeX" not in text
+    frame["a\x1b"] = ["語", "b"]
+    text = latex(frame.assign(critical=8.0, lo=4.0, hi=16.0))
+    assert text.startswith(r"% needs \usepackage{booktabs}, and LuaLaTeX or XeLaTeX")
+
+
 def test_a_law_of_a_mean_crosses_nothing():
     frame = FRAME.assign(recalled=FRAME["d"] * 2.0)
     text = latex(fit(frame, law="recalled", along="d").exponents)

@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 from helpers import python
 from matplotlib.contour import QuadContourSet
+from matplotlib.text import Text
 from panels import bars, close, legend, lines, marks, means, titles, xy  # noqa: F401
 from test_fit import LEVELS, law, ours, table, with_attrs
 from tolerances import assert_close
 
 import jaxrecall
 from jaxrecall import plot, theory
+from jaxrecall.errors import printable
 from jaxrecall.fit import fit
 
 FRAME = table({"d": [32, 64, 128]}, law)
@@ -162,6 +164,17 @@ def test_a_figure_of_any_column_has_means_bands_and_panels():
     assert_close([ends.min(), ends.max()], [*expected])
     assert legend(drawn) == ["d = 32", "d = 64", "d = 128"]
     assert drawn is plt.gcf()
+
+
+def test_no_text_of_a_figure_has_control_characters():
+    few = FRAME[FRAME["d"] == 32]
+    parts = [few.assign(**{"a\x1b": text}) for text in ("\x07", "\x9b")]
+    for place in ("x", "lines", "panels"):
+        drawn = plot.figure(pd.concat(parts), "accuracy", **{place: "a\x1b"})
+        drawn.draw_without_rendering()
+        shown = "".join(text.get_text() for text in drawn.findobj(Text))
+        assert shown == printable(shown)
+        assert r"a\x1b" in shown
 
 
 @pytest.mark.parametrize("name", CALLS)

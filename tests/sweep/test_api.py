@@ -364,3 +364,12 @@ def test_a_grid_file_finds_the_modules_beside_it_from_every_folder(folder, monke
     monkeypatch.chdir("/")
     (point,) = as_grid(folder / "g.yaml").points
     assert point.embedding == "laws_beside_it:Mine"
+
+
+def test_a_tilde_is_the_home_folder(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    Path("home").mkdir()
+    Path("home/g.yaml").write_text("base: {V: 8, L: 4, d: 4, N: 16, n_test: 16}\n")
+    jaxrecall.run("~/g.yaml", out="~/x", progress=False)
+    assert len(jaxrecall.load("~/x")) == 1
+    assert [path.name for path in folder.iterdir()] == ["home"]

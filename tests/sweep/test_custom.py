@@ -536,3 +536,19 @@ def test_the_source_of_a_function_without_a_file_is_the_same_in_every_process():
     code = f"exec(compile({INNER!r}, '<text>', 'exec'), {{'__name__': 'mine'}})"
     first, second = (python(code).stdout for _ in range(2))
     assert first == second != ""
+
+
+def test_with_jax_debug_nans_only_the_run_with_the_nan_fails():
+    def log(point, key):
+        return {"accuracy": jnp.log(point.x), "count": 1}
+
+    fields = {"x": (float, None, -1, 2, "traced")}
+    simulator = jaxrecall.Simulator(log, fields, COLUMNS, accuracy="accuracy")
+    grid = {"blocks": [{"axes": {"x": [-1, 1, 1.5, 2]}}], "seeds": 2}
+    jax.config.update("jax_debug_nans", True)
+    try:
+        with pytest.raises(jaxrecall.RunFailed, match="JAX_DEBUG_NANS or") as failed:
+            jaxrecall.run(grid, simulator=simulator, progress=False)
+    finally:
+        jax.config.update("jax_debug_nans", False)
+    assert sorted(failed.value.rows["x"]) == [1, 1, 1.5, 1.5, 2, 2]

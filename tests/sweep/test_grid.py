@@ -394,9 +394,10 @@ def test_a_grid_of_a_simulator_of_ones_own(grid, tmp_path, monkeypatch):
         (b"b: " + b"[" * 1000, "grid.yaml: is nested too deeply"),
         (b"b: " + b"9" * 5000, "grid.yaml:1: got '999.*; allowed: numbers of up to"),
         (b" " * (16 * 2**20 + 1), "grid.yaml: is too large; allowed: up to 16777216"),
+        (b"," * 100_001, "grid.yaml: got 100001 lines and signs , : .* up to 100000"),
         (PLAIN.encode() + b"? " + b"k" * 9000 + b"\n: 1", "is no known key"),
     ],
-    ids=["no text", "null", "deep", "digits", "large", "long key"],
+    ids=["no text", "null", "deep", "digits", "large", "signs", "long key"],
 )
 def test_a_file_that_is_no_grid_is_one_short_line(tmp_path, monkeypatch, content, told):
     monkeypatch.chdir(tmp_path)

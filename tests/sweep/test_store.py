@@ -570,6 +570,13 @@ def test_compact_merges_and_prunes_only_if_asked(store, prune):
     assert names(store.staging) == ["compact.lock"]
 
 
+def test_a_pipe_is_no_lock(store):
+    store.write(rows(1))
+    os.mkfifo(store.staging / "compact.lock")
+    with pytest.raises(StoreError, match=r"\.lock: is not a regular file; move"):
+        compact(store.folder)
+
+
 @pytest.mark.parametrize("prune", [False, True])
 @pytest.mark.filterwarnings("ignore:dropped")
 def test_compact_twice_and_new_parts_between(store, prune):

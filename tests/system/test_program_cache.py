@@ -231,6 +231,8 @@ def test_a_damaged_program_is_stored_again(kept, damage):
     whole = list(kept.glob("*-cache"))
     assert len(whole) == 1
     other = kept / "jit_another-1-cache"
+    by_zstandard = kept / "jit__lambda-1-cache"
+    by_zstandard.write_bytes(b"\x28\xb5\x2f\xfd\x20\x05\x29\0\0hello")
     for path in (*whole, other):
         path.write_bytes(DAMAGE[damage](zlib.compress(bytes(range(256)) * 99)))
     with warnings.catch_warnings():
@@ -238,6 +240,7 @@ def test_a_damaged_program_is_stored_again(kept, damage):
         assert compiled() == 6.0
     assert len(zlib.decompress(whole[0].read_bytes())) > 1000
     assert other.exists()  # a program of another name may be of another package
+    assert by_zstandard.exists()
 
 
 def test_a_program_that_cannot_be_stored_is_compiled_quietly(kept):

@@ -28,6 +28,7 @@ ALLOWED = {
 REFUSED = {
     "JAX_PLATFORMS=wrong": "JAX_PLATFORMS: got wrong, which does not start here (",
     "JAX_PLATFORMS=cuda": "JAX_PLATFORMS: got cuda, which does not start here (",
+    "JAX_PLATFORM_NAME=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got cpu and",
     "JAX_DISABLE_JIT=1": f"JAX_DISABLE_JIT: got True {ALLOWED['jax_disable_jit']}",
     "JAX_THREEFRY_PARTITIONABLE=0": (
         f"jax_threefry_partitionable: got False{ALLOWED['jax_threefry_partitionable']}"
@@ -43,6 +44,7 @@ def often(setting: str, workers: int) -> bool:
     """Those that JAX itself refuses; a test in this process has the others."""
     return (setting, workers) in {
         ("JAX_PLATFORMS=wrong", 0),
+        ("JAX_PLATFORM_NAME=wrong", 0),
         ("JAX_ENABLE_X64=maybe", 0),
     }
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...errors import UsageError, in_one_line
+from ...errors import UsageError, in_one_line, printable
 from ...model.columns import is_parameter
 from ...model.point import SAME_AS
 from ...model.values import is_missing
@@ -261,7 +261,7 @@ def symbol(name: str) -> str:
     law, _, parameter = name.partition(".")
     if is_parameter(name) and law not in SAME_AS:
         return GREEK.get(parameter, name)
-    return name
+    return printable(name)
 
 
 def label(name: str, roles: Roles) -> str:
@@ -274,7 +274,7 @@ def label(name: str, roles: Roles) -> str:
     if len(legend) >= LONGEST_LEGEND:
         legend = re.split(r";| that | \(|: ", legend)[0]
     if legend and len(legend) < LONGEST_LEGEND:
-        return f"{name}: {legend}"
+        return printable(f"{name}: {legend}")
     return symbol(name)
 
 
@@ -302,7 +302,8 @@ def text(value: object, most: int = MAX_TEXT) -> str:
         if 1e4 <= abs(value) <= 1e15:
             return grouped(round(value))
         return f"{value:.4g}"
-    shown = str(value)
+    # matplotlib's warning about a control character would print it
+    shown = printable(str(value))
     if shown in ("True", "False"):
         shown = shown.lower()
     elif isinstance(value, (int, np.integer)):

@@ -11,7 +11,7 @@ from ...errors import FitError, UsageError, expect, in_one_line
 from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
-from ...sweep.store.table import read_facts
+from ...sweep.store.table import MAX_NAME, open_rows, read_facts
 from .columns import Table, without
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -35,6 +35,11 @@ def plain_table(argument: str, frame: Table) -> Table:
         "a table as jaxrecall.load and jaxrecall.run return it",
         FitError,
     )
+    longest = max(map(len, map(str, frame)), default=0)
+    if longest > MAX_NAME:
+        raise FitError(
+            f"columns: got a name of {longest} characters; allowed: up to {MAX_NAME}"
+        )
     levels = without(frame.index.names, (None, *frame))
     names = pd.Index([*levels, *frame])
     if twice := sorted(set(names[names.duplicated()])):
@@ -127,10 +132,8 @@ def _read_file(path: Path) -> Table:
 
 def _read_parquet(path: Path) -> Table:
     """Returns the rows of a Parquet file. Its description becomes attributes."""
-    import pyarrow.parquet as pq
-
-    with open(path, "rb") as file:  # pyarrow cannot open a path that is not UTF-8
-        table = pq.ParquetFile(file).read()
+    with open_rows(path) as file:
+        table = file.read()
     frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     facts = read_facts(table)
     for name in STATED:

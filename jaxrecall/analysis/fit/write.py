@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ...errors import FitError, UsageError, plural
+from ...errors import FitError, UsageError, plural, printable
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
@@ -38,7 +38,12 @@ ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"}
 ESCAPES |= {ord("<"): "$<$", ord(">"): "$>$"}
 ESCAPES |= {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
 
-TABLE = Template(r"""% needs \usepackage{booktabs}
+SIGNS = dict(zip("αβγδεζηθικλμνξπρστφχψω", LETTERS.split(), strict=True))
+SIGNS |= {"≤": "leq", "≥": "geq", "→": "to", "×": "times", "∞": "infty"}
+ESCAPES |= {ord(sign): rf"$\{name}$" for sign, name in SIGNS.items()}
+ESCAPES |= {ord("−"): "$-$"}
+
+TABLE = Template(r"""% needs \usepackage{booktabs}$engine
 \begin{table}
   \centering
   \caption{$caption}
@@ -327,8 +332,13 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
     head, *body = map(r"{} \\".format, lines)
     text = "\n    ".join(body)
     notes = [note for mark, note in NOTES.items() if mark in text]
+    caption = caption or " ".join([_caption(table, is_law), *notes])
+    engine = ", and LuaLaTeX or XeLaTeX for its letters"
+    if f"{caption}{head}{text}".isascii():
+        engine = ""
     return TABLE.substitute(
-        caption=caption or " ".join([_caption(table, is_law), *notes]),
+        engine=engine,
+        caption=caption,
         label=label or ("tab:exponents" if is_law else "tab:thresholds"),
         columns="l" * len(columns),
         head=head,
@@ -434,4 +444,5 @@ def symbol(name: str, mark: str = "") -> str:
 
 def escaped(text: str) -> str:
     """Returns the text with LaTeX's special characters escaped."""
-    return text.translate(ESCAPES).replace("$<$=", r"$\leq$").replace("$>$=", r"$\geq$")
+    text = printable(text).translate(ESCAPES)
+    return text.replace("$<$=", r"$\leq$").replace("$>$=", r"$\geq$")

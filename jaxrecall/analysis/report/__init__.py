@@ -28,6 +28,7 @@ from ...sweep.files import (
     holds_results,
     local_path,
     plain_name,
+    read_bytes,
     refuse_link,
 )
 from ...sweep.simulators.custom import trusted
@@ -249,11 +250,15 @@ def _earlier_page(out: Path) -> str:
     """
     if not os.path.lexists(out):
         return ""
-    if is_ours(out) and not os.path.islink(out):
-        return out.read_text("utf-8", "replace")
+    why = "is not a page that jaxrecall wrote"
+    try:
+        if is_ours(out) and not os.path.islink(out):
+            return read_bytes(out).decode("utf-8", "replace")
+    except ValueError as error:
+        why = f"has {error}"
     raise UsageError(
-        f"--out: {out} is not a page that jaxrecall wrote, and is not replaced; move it"
-        " away, or choose another --out"
+        f"--out: {out} {why}, and is not replaced; move it away, or choose another"
+        " --out"
     )
 
 

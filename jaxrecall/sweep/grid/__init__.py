@@ -220,7 +220,7 @@ def _document(given: GridLike) -> Document:
     if isinstance(given, (str, os.PathLike)):
         document = read_document(os.fspath(given))
         # the modules that the file names may be in its folder
-        add_to_path([os.path.dirname(os.path.abspath(given))])
+        add_to_path([os.path.dirname(os.path.abspath(document.path))])
         return document
     if isinstance(given, Mapping):
         try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,11 @@ Plain = Any
 Schema = dict[str, Plain]
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
+MAX_SIGNS = 100_000
+"""The largest number of signs that end or begin a key or a value in a file. PyYAML
+takes seconds to read as many.
+"""
+
 
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
@@ -134,7 +140,7 @@ def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
     Raises:
         GridError: the file cannot be read, is not YAML, or has no mapping at the top.
     """
-    document = Document(str(path), {})
+    document = Document(os.path.expanduser(path), {})
     reader = _YamlReader(document, lambda mark: f"{document.path}:{mark.line + 1}")
     data = reader.read(_text(document.path), ())
     if not isinstance(data, dict):
@@ -162,6 +168,12 @@ def _text(path: str) -> str:
         raise GridError(f"{path}: cannot be read: {why}") from None
     if len(content) > MAX_FILE_BYTES:
         raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
+    n_signs = sum(map(content.count, (b",", b":", b"[", b"{", b"\n")))
+    if n_signs > MAX_SIGNS:
+        raise GridError(
+            f"{path}: got {n_signs} lines and signs , : [ {{; allowed: up to"
+            f" {MAX_SIGNS}, as with seeds: {{start: 0, count: 64}}"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -270,10 +282,11 @@ def _set(document: Document, text: str) -> None:
     path, equals, value = text.partition("=")
     whole = _OF_LAW.sub("\\1\0", path)
     keys = [key.strip().replace("\0", ".") for key in whole.split(".")]
-    if not equals or not all(keys):
+    # a shell variable that is not set leaves no value
+    if not (equals and value.strip() and all(keys)):
         raise GridError(
-            f"{origin}: is malformed; allowed: KEY=VALUE such as base.V=512 or"
-            " 'blocks.0.axes.d=[8,16]'"
+            f"{origin}: is malformed; allowed: KEY=VALUE such as base.V=512,"
+            " base.gamma=null or 'blocks.0.axes.d=[8,16]'"
         )
     if keys[0].startswith("x-"):
         raise GridError(
