@@ -17,7 +17,6 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 from io import BytesIO
-from pathlib import Path
 from pickle import Pickler
 from textwrap import dedent
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -26,7 +25,6 @@ from typing import Any
 from ..errors import in_one_line
 
 PACKAGE = __name__.partition(".")[0]
-INSTALLED = {"site-packages", "dist-packages"}
 
 
 def source_digest(value: object, unknown: list[str]) -> str:
@@ -44,7 +42,9 @@ def source_digest(value: object, unknown: list[str]) -> str:
         pickler.dump(value)
     except Exception as error:  # an object may raise anything
         unknown.append(in_one_line(error))
-    return hashlib.sha256(contents.getvalue()).hexdigest()[:16]
+    # versions of Python differ in the quotes with which they write a syntax tree
+    written = contents.getvalue().replace(b'"', b"'")
+    return hashlib.sha256(written).hexdigest()[:16]
 
 
 class _Source(Pickler):
@@ -73,11 +73,13 @@ class _Source(Pickler):
             return type(value), value.__wrapped__
         return None
 
-    def _definition(self, value: Any, module: str) -> tuple[object, ...]:
-        closure = getattr(value, "__closure__", None)
-        if value in self.written or _is_installed(module):
-            return module, value.__qualname__, closure
+    def _definition(self, value: Any, module: str) -> Any:
+        if value in self.written:
+            return self.written.index(value)
         self.written.append(value)
+        closure = getattr(value, "__closure__", None)
+        if _is_installed(module):
+            return module, value.__qualname__, closure
         text = _text(value)
         if isinstance(value, FunctionType):
             code = value.__code__
@@ -97,9 +99,9 @@ def _is_installed(module: str) -> bool:
     """
     top = module.partition(".")[0]
     spec = PathFinder.find_spec(top)
-    folders = Path(spec.origin or "").parts if spec else ()
-    is_known = top in (PACKAGE, *sys.stdlib_module_names)
-    return is_known or not INSTALLED.isdisjoint(folders)
+    file = str(spec and spec.origin)
+    is_here = "site-packages" in file or "dist-packages" in file
+    return is_here or top in (PACKAGE, *sys.stdlib_module_names)
 
 
 def _text(definition: Any) -> str:
