@@ -332,14 +332,9 @@ def prepare(
         replaced.append("search.json")
     store.check(*replaced)
     precision = grid.simulator.precision(settings.precision)
-    digests = recorded = _recorded(store)
-    if not isinstance(store, MemoryStore):
-        digests = recorded | grid.simulator.sources(grid.points)
-    if same_source:
-        recorded = digests
     measured = (grid.crosses, "status") if grid.search else ()
     done = store.done(grid.simulator.version, precision, *measured)
-    _refuse_mixing(store, done, grid.simulator, precision, digests, recorded)
+    _refuse_mixing(store, done, grid.simulator, precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, dict[RunId, Run]()
     if grid.search:
@@ -357,7 +352,7 @@ def prepare(
         )
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    about = _metadata(grid, digests)
+    about = _metadata(grid, _digests(grid, store, done, same_source))
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
     return Job(
@@ -365,13 +360,33 @@ def prepare(
     )
 
 
-def _recorded(store: Store) -> dict[str, str]:
-    """Returns the digests of the user's code in the manifest, if it has any."""
+def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[str, str]:
+    """Returns the digests of the user's code whose rows a folder holds or will hold.
+
+    Raises StoreError if the code of some rows has changed. The change is accepted if it
+    is in the manifest or if `same_source` is true.
+    """
+    if isinstance(store, MemoryStore):
+        return {}
+    accepted: dict[str, str] = {}
     with suppress(StoreError):  # the sweep replaces a damaged manifest
         match store.read_manifest():
-            case {"digests": dict(digests)}:
-                return digests
-    return {}
+            case {"digests": dict(recorded)}:
+                accepted = recorded
+    digests = accepted | grid.simulator.sources(grid.points)
+    changed = set[str]()
+    for table in done.tables:
+        for name, digest in (read_facts(table).get("digests") or {}).items():
+            if digests.get(name, digest) not in (digest, accepted.get(name)):
+                changed.add(name)
+    if changed and not same_source:
+        held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
+        advice = (
+            "Undo the change, give a changed law a new name, choose another --out, add"
+            " --same-source if the numbers are the same"
+        )
+        raise _mixed(store, held, advice=advice)
+    return digests
 
 
 def _known(done: Done) -> KnownAccuracies:
@@ -444,13 +459,11 @@ def _refuse_mixing(
     done: Done,
     simulator: Simulator,
     precision: str,
-    digests: Mapping[str, str],
-    recorded: Mapping[str, str],
 ) -> None:
     """Raises StoreError if the rows of the folder must not be mixed with new rows.
 
-    This is so if they are of another simulator, code_version or precision, if they have
-    other user columns, or if the source of a user's law or simulator has changed.
+    This is so if they are of another simulator, code_version or precision, or if they
+    have other user columns. `_digests` compares the user's code.
     """
     facts = [read_facts(table) for table in done.tables if len(table)]
     with_columns = {_columns(each) for each in facts}
@@ -465,18 +478,6 @@ def _refuse_mixing(
     if others:
         held = f"rows of the simulator {', '.join(sorted(others))}"
         raise _mixed(store, held, f"rows of {simulator.name}")
-    changed = set()
-    for each in facts:
-        for name, digest in (each.get("digests") or {}).items():
-            if digests.get(name, digest) not in (digest, recorded.get(name)):
-                changed.add(name)
-    if changed:
-        held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
-        advice = (
-            "Undo the change, give a changed law a new name, choose another --out, add"
-            " --same-source if the numbers are the same"
-        )
-        raise _mixed(store, held, advice=advice)
     if done.foreign:
         held, precisions = [], [precision]
         for (version, other), n in done.foreign.items():
