@@ -12,6 +12,7 @@ import ast
 import dis
 import hashlib
 import inspect
+import re
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -81,16 +82,17 @@ class _Source(Pickler):
         if _is_installed(module):
             return module, value.__qualname__, closure
         text = _text(value)
+        shape = re.sub(r"\n +None$", "", text, flags=re.MULTILINE)
         if isinstance(value, FunctionType):
             code = value.__code__
             carried = value.__defaults__, value.__kwdefaults__, closure
-            return text or code, carried, _named(code, value.__globals__)
+            return shape or code, carried, _named(code, value.__globals__)
         if text and "<locals>" not in value.__qualname__:
             code = compile(text, "", "exec")
             inside = _named(code, vars(sys.modules[module]))
         else:
             inside = [*filter(inspect.isfunction, vars(value).values())]
-        return text, value.__bases__, inside
+        return shape, value.__bases__, inside
 
 
 def _is_installed(module: str) -> bool:
@@ -105,8 +107,9 @@ def _is_installed(module: str) -> bool:
 
 
 def _text(definition: Any) -> str:
-    """Returns the source of a function or class without comments and docstrings. The
-    text is empty if there is no source, and for a lambda, which may share its line.
+    """Returns the source of a function or class without comments, and with None in
+    place of docstrings. The text is empty if there is no source, and for a lambda,
+    which may share its line.
     """
     try:
         tree = ast.parse(dedent(inspect.getsource(definition)))

@@ -76,6 +76,7 @@ CHANGES = {
 HARMLESS = {
     "a comment": ("    return x / 2", "    # half\n    return x / 2  # of it"),
     "a docstring": ('"""Returns a row."""', '"""Returns another."""'),
+    "a new docstring": ("class Base:", 'class Base:\n    """A base."""'),
     "formatting": ("x / 2", "(\n        x/2\n    )"),
     "positions": ("GAIN = 0.25", "\n\nGAIN = 0.25"),
     "a function that is not used": ("    return x\n", "    return 2 * x\n"),
