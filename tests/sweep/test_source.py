@@ -30,7 +30,7 @@ import functools
 import jaxrecall
 import source_helpers
 from source_helpers import RATES as renamed
-GAIN = 0.25
+GAIN, SPEED = 0.25, 0.1
 KINDS = {"alpha", "beta", "gamma", "delta"}
 class Base:
     offset = 0.0
@@ -44,10 +44,11 @@ class Model(Base):
     def __call__(self, power, point, key):
         """Returns a row."""
         return {"accuracy": self.half**power + shift(point.n) + self.offset}
+@functools.cache
 def lower(x):
     return x / 2
 def make(width):
-    def inner(n, scale=0.1):
+    def inner(n, scale=SPEED):
         from source_helpers import late
         known = len(KINDS) + renamed[1]
         return 0 * width * scale * known * late(n) * (lambda x: 1.0)(n)
@@ -60,14 +61,14 @@ simulator = jaxrecall.Simulator(
     {"accuracy": (float, "a")}, "accuracy", jit=False)
 '''
 CHANGES = {
-    "a constant": ("GAIN = 0.25", "GAIN = 0.5"),
+    "a constant": ("= 0.25,", "= 0.5,"),
     "a set": ('"delta"', '"epsilon"'),
     "a base class": ("offset = 0.0", "offset = 0.1"),
     "an attribute": ("Model(0.5)", "Model(0.25)"),
     "an argument of a partial": (", 2), {", ", 3), {"),
-    "a helper of a property": ("x / 2", "x / 4"),
+    "a cached helper": ("x / 2", "x / 4"),
     "a closure": ("make(3)", "make(4)"),
-    "a default": ("scale=0.1", "scale=0.2"),
+    "a default": ("0.25, 0.1", "0.25, 0.2"),
     "a lambda": ("lambda x: 1.0", "lambda x: 2.0"),
     "an imported array": ("arange(3.0)", "arange(1.0, 4.0)"),
     "an imported module": ("unit(x):\n    return 1 +", "unit(x):\n    return 2 +"),
@@ -78,7 +79,7 @@ HARMLESS = {
     "a docstring": ('"""Returns a row."""', '"""Returns another."""'),
     "a new docstring": ("class Base:", 'class Base:\n    """A base."""'),
     "formatting": ("x / 2", "(\n        x/2\n    )"),
-    "positions": ("GAIN = 0.25", "\n\nGAIN = 0.25"),
+    "positions": ("GAIN, SPEED", "\n\nGAIN, SPEED"),
     "a function that is not used": ("    return x\n", "    return 2 * x\n"),
 }
 
