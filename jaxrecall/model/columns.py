@@ -15,8 +15,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError, imported, shown
-from .laws.law import source_digest
 from .point import FIELDS, LAW_FIELDS, TRAINING
+from .source import source_digest
 from .values import plain_type
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class OwnColumn(NamedTuple):
     name: str
     path: str
     digest: str
-    """The hash of the source of the function."""
+    """The digest of the function and of all that it names."""
 
     @property
     def fn(self) -> Callable[[Drawn, Learned], Array]:
@@ -334,7 +334,7 @@ class OwnColumn(NamedTuple):
         made.
         """
         function = function_at(self.name, self.path)
-        if source_digest(function) != self.digest:
+        if source_digest(function, []) != self.digest:
             raise UsageError(
                 f"columns.{self.name}: {self.path} has other source here than where the"
                 " sweep was called"
@@ -379,7 +379,8 @@ def _own_column(name: str, given: object) -> OwnColumn:
         given = f"{given.__module__}:{given.__qualname__}"
     if not isinstance(given, str):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
-    return OwnColumn(name, given, source_digest(function_at(name, given)))
+    digest = source_digest(function_at(name, given), [])
+    return OwnColumn(name, given, digest)
 
 
 def function_at(name: str, path: str) -> FunctionType:

@@ -87,6 +87,10 @@ def parser() -> argparse.ArgumentParser:
     either("--fail-fast", help="stop at the first failed chunk")
     either("--keep-going", help="go on even if the first 100 runs fail alike")
     flag(
+        "--same-source",
+        help="add rows although your code has changed: its numbers are the same",
+    )
+    flag(
         "--print-schema",
         help="print the JSON Schema of grid files; with --grid, for its simulator",
     )
@@ -136,6 +140,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         args.fail_fast,
         args.keep_going,
         resume_command,
+        args.same_source,
     )
     # figures of earlier versions have no record; `_draw` leaves them as they are
     if not shard and not os.path.exists(job.store.manifest):

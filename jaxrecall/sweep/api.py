@@ -41,6 +41,7 @@ def run(
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
     keep_going: bool = False,
+    same_source: bool = False,
 ) -> pd.DataFrame:
     """Runs every point and seed of a grid. Returns a table of their rows, as `load`
     does.
@@ -69,6 +70,8 @@ def run(
             those of the grid. With `workers`, the functions must also be in a module
             that can be imported.
         keep_going: whether to go on even if the first 100 runs fail alike.
+        same_source: whether to add to rows of `out` although your code has changed
+            since, because it computes the same numbers.
 
     Returns:
         The rows of this grid in table order. Rows of other grids in `out` are left out.
@@ -106,7 +109,13 @@ def run(
     job: Job | None = None
     with Interrupts(ENDING) as interrupts:
         try:
-            job = prepare(expanded, store, keep_going=keep_going, resume_command=again)
+            job = prepare(
+                expanded,
+                store,
+                keep_going=keep_going,
+                resume_command=again,
+                same_source=same_source,
+            )
             engine = engine.fitted(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)

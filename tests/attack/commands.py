@@ -31,7 +31,7 @@ COMMANDS = {
 }
 OPTIONS = {
     "sweep": (
-        "--grid --out --set --json --json-log --fail-fast --keep-going"
+        "--grid --out --set --json --json-log --fail-fast --keep-going --same-source"
         " --print-schema --workers --shard --engine --worker-resource --ray-address"
         " --no-such"
     ),

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from helpers import ROOT, combinations, python
+from helpers import ROOT, combinations
 from pandas.testing import assert_frame_equal
 from tolerances import assert_close, assert_same_columns
 
@@ -520,22 +520,6 @@ def test_rows_of_other_source_are_not_added_to(folder, way, has_source):
         seeds_in("out", 3, value=0.75, version=2)
     assert seeds_in("other", 1, value=0.75) == 1
     assert seeds_in("out", 3) == 3
-
-
-INNER = """
-from jaxrecall.model.laws.law import source_digest
-def outer(point, key):
-    def inner(x):
-        return x + 1
-    return inner(point)
-print(source_digest(outer))
-"""
-
-
-def test_the_source_of_a_function_without_a_file_is_the_same_in_every_process():
-    code = f"exec(compile({INNER!r}, '<text>', 'exec'), {{'__name__': 'mine'}})"
-    first, second = (python(code).stdout for _ in range(2))
-    assert first == second != ""
 
 
 def test_with_jax_debug_nans_only_the_run_with_the_nan_fails():

@@ -79,13 +79,13 @@ BY_N = {  # accuracy, other, whole
 @pytest.fixture(scope="module", params=[True, False], ids=["compiled", "plain"])
 def odd(request):
     """A simulator that returns the numbers of BY_N, and a column that is absent."""
-    table = np.float32([*BY_N.values()])
+    table, jit = np.float32([*BY_N.values()]), request.param
 
     def fn(point, key):
-        row = (jnp.asarray(table) if request.param else table)[point.N - 1]
+        row = (jnp.asarray(table) if jit else table)[point.N - 1]
         return {"accuracy": row[0], "other": row[1], "whole": row[2], "none": None}
 
-    return made(fn, COLUMNS | {"none": (int, "absent")}, jit=request.param)
+    return made(fn, COLUMNS | {"none": (int, "absent")}, jit=jit)
 
 
 @pytest.mark.filterwarnings("ignore:none. absent")

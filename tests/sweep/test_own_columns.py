@@ -133,7 +133,7 @@ def test_a_folder_has_the_same_columns_of_ones_own_in_all_rows(swept, capsys):
     assert sweep("with.yaml") == 2
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1
-    assert f"{NAME}:strongest#" in told
+    assert "holds rows of strongest from other source" in told
 
 
 def test_status_imports_nothing_that_a_folder_names(swept, capsys):

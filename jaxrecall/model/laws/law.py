@@ -12,7 +12,6 @@ it.
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import json
 import math
@@ -259,21 +258,6 @@ def class_name(law: type[Law]) -> str:
     if law.__module__.partition(".")[0] == PACKAGE:
         return law.name
     return f"{law.__module__}:{law.__qualname__}"
-
-
-def source_digest(of: Any) -> str:
-    """Returns a hash of the source of a function or a class."""
-    try:
-        source = inspect.getsource(of)
-    except (OSError, TypeError):  # there is no source file
-        functions = filter(inspect.isfunction, (of, *vars(of).values()))
-        codes = [function.__code__ for function in functions]
-        source = " ".join(
-            f"{code.co_code!r} {code.co_names} {code.co_consts}" for code in codes
-        )
-        # the address of an inner function differs between processes
-        source = re.sub(" at 0x[0-9a-f]+", "", source)
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def law_names(field: str) -> tuple[str, ...]:

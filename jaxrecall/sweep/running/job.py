@@ -6,8 +6,8 @@ before a run. `carry_out` runs a job with any executor.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, product, starmap
 from operator import attrgetter
@@ -24,7 +24,7 @@ from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..searches import KnownAccuracies, Searches, as_known
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
-from ..store import Done, Store
+from ..store import Done, MemoryStore, Store
 from ..store.table import read_facts
 from .call import Call
 from .progress import Display, duration
@@ -184,6 +184,7 @@ class Job:
             "code_version": simulator.version,
             "precision": simulator.precision(settings.precision),
             "versions": versions(),
+            "digests": self.about.get("digests", {}),
         }
         if xla_flags():
             manifest["xla_flags"] = " ".join(xla_flags())
@@ -308,6 +309,7 @@ def prepare(
     fail_fast: bool = False,
     keep_going: bool = False,
     resume_command: str = "",
+    same_source: bool = False,
 ) -> Job:
     """Returns the job that runs a grid, or a shard of it, in a results folder.
 
@@ -318,6 +320,7 @@ def prepare(
         fail_fast: whether the first failed chunk ends the job.
         keep_going: whether the job goes on even if its first 100 runs fail alike.
         resume_command: the command that repeats or resumes the call.
+        same_source: whether code that has changed counts as the code of earlier rows.
 
     Raises:
         GridError, UsageError or StoreError if the job cannot run.
@@ -329,10 +332,9 @@ def prepare(
         replaced.append("search.json")
     store.check(*replaced)
     precision = grid.simulator.precision(settings.precision)
-    sources = grid.simulator.sources(grid.points)
     measured = (grid.crosses, "status") if grid.search else ()
     done = store.done(grid.simulator.version, precision, *measured)
-    _refuse_mixing(store, done, grid.simulator, precision, sources)
+    _refuse_mixing(store, done, grid.simulator, precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, dict[RunId, Run]()
     if grid.search:
@@ -350,7 +352,7 @@ def prepare(
         )
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    about = _metadata(grid, sources)
+    about = _metadata(grid, _digests(grid, store, done, same_source))
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
     return Job(
@@ -358,20 +360,49 @@ def prepare(
     )
 
 
+def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[str, str]:
+    """Returns the digests of the user's code whose rows a folder holds or will hold.
+
+    Raises StoreError if the code of some rows has changed. The change is accepted if it
+    is in the manifest or if `same_source` is true.
+    """
+    if isinstance(store, MemoryStore):
+        return {}
+    accepted: dict[str, str] = {}
+    with suppress(StoreError):  # the sweep replaces a damaged manifest
+        match store.read_manifest():
+            case {"digests": dict(recorded)}:
+                accepted = recorded
+    digests = accepted | grid.simulator.sources(grid.points)
+    changed = set[str]()
+    for table in done.tables:
+        for name, digest in (read_facts(table).get("digests") or {}).items():
+            if digests.get(name, digest) not in (digest, accepted.get(name)):
+                changed.add(name)
+    if changed and not same_source:
+        held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
+        advice = (
+            "Undo the change, give a changed law a new name, choose another --out, add"
+            " --same-source if the numbers are the same"
+        )
+        raise _mixed(store, held, advice=advice)
+    return digests
+
+
 def _known(done: Done) -> KnownAccuracies:
     """Returns a dict from each finished run to its accuracy."""
     return {run: as_known(*values) for run, values in done.values.items()}
 
 
-def _metadata(grid: Grid, sources: Mapping[str, str]) -> Json:
+def _metadata(grid: Grid, digests: Mapping[str, str]) -> Json:
     """Returns the metadata for the part files of a grid."""
     about = grid.simulator.about() | {
         "axes": list(grid.axes),
         "searched": grid.searched,
         "fixed": grid.fixed,
     }
-    if sources:
-        about["sources"] = sources
+    if digests:
+        about["digests"] = digests
     if grid.kept_columns:
         about["kept"] = list(grid.kept_columns)
     if xla_flags():
@@ -428,12 +459,11 @@ def _refuse_mixing(
     done: Done,
     simulator: Simulator,
     precision: str,
-    sources: Mapping[str, str],
 ) -> None:
     """Raises StoreError if the rows of the folder must not be mixed with new rows.
 
-    This is so if they are of another simulator, code_version or precision, if they have
-    other user columns, or if the source of a user's law or simulator has changed.
+    This is so if they are of another simulator, code_version or precision, or if they
+    have other user columns. `_digests` compares the user's code.
     """
     facts = [read_facts(table) for table in done.tables if len(table)]
     with_columns = {_columns(each) for each in facts}
@@ -441,22 +471,13 @@ def _refuse_mixing(
     others = with_columns - {ours}
     if others:
         held = f"rows with these columns of your own: {' and '.join(sorted(others))}"
-        advice = "Choose another --out, give the same columns with the same source"
+        advice = "Choose another --out, give the same columns"
         raise _mixed(store, held, f"rows with {ours}", advice)
     others = {str(each.get("simulator", RECALL.name)) for each in facts}
     others -= {simulator.name}
     if others:
         held = f"rows of the simulator {', '.join(sorted(others))}"
         raise _mixed(store, held, f"rows of {simulator.name}")
-    changed = set()
-    for each in facts:
-        for name, digest in (each.get("sources") or {}).items():
-            if sources.get(name, digest) != digest:
-                changed.add(name)
-    if changed:
-        held = f"rows of {', '.join(sorted(changed))} from other source than it has now"
-        advice = "Undo the change, give a changed law a new name, choose another --out"
-        raise _mixed(store, held, advice=advice)
     if done.foreign:
         held, precisions = [], [precision]
         for (version, other), n in done.foreign.items():
@@ -482,8 +503,7 @@ def _mixed(
 
 def _columns(facts: Json) -> str:
     """Returns a text that lists the user's own columns in the facts about a table."""
-    columns = json.dumps(facts.get("columns", {}), sort_keys=True)
-    return columns.strip("{}") or "none"
+    return ", ".join(sorted(facts.get("columns", {}))) or "none"
 
 
 def carry_out(

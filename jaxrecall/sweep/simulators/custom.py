@@ -5,7 +5,6 @@ function of a point and a random key. `simulator/custom_runs.py` computes the ru
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import os
@@ -31,8 +30,8 @@ from ...errors import (
     shown,
 )
 from ...model.columns import Row
-from ...model.laws.law import source_digest
 from ...model.point import MAX_SEED, Run
+from ...model.source import source_digest
 from ...model.values import checked_value, declared, to_12_digits
 from . import OF_THRESHOLDS, Cost, Loaded, Program, Room, Rows
 
@@ -143,6 +142,9 @@ class Simulator:
             compares the means at the two ends.
         jit: whether fn is compiled for each combination of static fields. If False, fn
             is plain Python and is called once for each run.
+        name: the name after the colon in module:name. The default is the variable of
+            the module that holds the simulator, or else the name of fn. A folder needs
+            it if fn uses an object that cannot be pickled, such as a lock.
 
     Raises:
         UsageError: the message contains a line for every mistake.
@@ -184,10 +186,13 @@ class Simulator:
         version: int = 1,
         jit: bool = True,
         rises: Mapping[str, bool] | None = None,
+        name: str = "",
     ):
         rises = {} if rises is None else rises
         problems = _problems(fn, fields, columns, accuracy, version)
         problems += _problems_of_rises(rises, fields)
+        if name:
+            problems += _problems_of_name("name", name)
         if problems:
             raise UsageError(problems)
         self.fn = fn
@@ -195,6 +200,7 @@ class Simulator:
         self.version = version
         self.rises = dict(rises)
         self.jit = bool(jit)
+        self.given_name = name
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declarations = {
             "root_seed": (int, 0, 0, MAX_SEED, "draws"),
@@ -251,9 +257,10 @@ class Simulator:
             name = Path(file).stem
         variables = vars(module) if module else {}
         for variable, value in variables.items():
-            if value is self:
+            if value is self and not self.given_name:
                 return f"{name}:{variable}"
-        return f"{name}:{self.fn.__name__}"
+        usual = getattr(self.fn, "__name__", type(self.fn).__name__)
+        return f"{name}:{self.given_name or usual}"
 
     def precision(self, of_products: str) -> str:
         """Returns the precision that rows record. Rows of two precisions must not be
@@ -280,10 +287,20 @@ class Simulator:
 
     def sources(self, points: Iterable[Any]) -> dict[str, str]:
         """Returns a dict of the user's own code that computes these points. The keys
-        are names, and the values are hashes of the source.
+        are names, and the values are digests.
+
+        Raises UsageError if the code uses an object that has no digest, and the user
+        has not named the simulator.
         """
-        name = f"{self.name}, version {self.version},"
-        return {name: source_digest(_function_of(self.fn))}
+        unknown = list[str]()
+        digest = source_digest(self.fn, unknown)
+        if unknown and not self.given_name:
+            raise UsageError(
+                f"simulator: {self.name} uses an object that cannot be compared with"
+                f" that of earlier rows ({unknown[0]}); allowed with a results folder:"
+                " Simulator(..., name=...), and another name for another object"
+            )
+        return {f"{self.name}, version {self.version},": digest}
 
     def program(self, point: Any, like: Any = None) -> Program:
         """Returns the program of one point. Its sizes are those of the point with
@@ -418,14 +435,6 @@ class Simulator:
 
     def __repr__(self) -> str:
         return f"<simulator {self.name}, version {self.version}>"
-
-
-def _function_of(fn: Callable[..., Any]) -> Any:
-    """Returns the function that a callable calls, or the class of the callable."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    fn = inspect.unwrap(getattr(fn, "__func__", fn))
-    return fn if inspect.isfunction(fn) else type(fn)
 
 
 def x64() -> bool:

@@ -17,8 +17,9 @@ from ...errors import MAX_LIST, PointError, Problem, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
 from ...model.law_parameters import make_point, problem_in_workers
 from ...model.laws import Law
-from ...model.laws.law import class_name, source_digest
+from ...model.laws.law import class_name
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
+from ...model.source import source_digest
 from ...simulator.cost import amount, peak_bytes, work
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
@@ -74,8 +75,7 @@ class RecallSimulator(Simulator):
     def about(self) -> dict[str, Any]:
         if not self.own:
             return {}
-        sources = {column.name: f"{column.path}#{column.digest}" for column in self.own}
-        return {"columns": sources}
+        return {"columns": {column.name: column.path for column in self.own}}
 
     def point(self, values: Mapping[str, Any]) -> Point:
         return make_point(values)
@@ -84,11 +84,11 @@ class RecallSimulator(Simulator):
         used: set[type[Law]] = set()
         for point in points:
             used.update(map(type, point.laws.values()))
-        digests = {}
+        digests = {column.name: column.digest for column in self.own}
         for law in used:
             path = class_name(law)
             if ":" in path:
-                digests[path] = source_digest(law.source())
+                digests[path] = source_digest(law.source(), [])
         return digests
 
     def program(self, point: Point, like: Shape | None = None) -> Shape:

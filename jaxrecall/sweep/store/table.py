@@ -104,9 +104,10 @@ keys:
     simulator   the name of a simulator of the user's own
     fields      the fields of that simulator, in order
     accuracy    the column of that simulator that contains the accuracy
-    sources     a dict from the user's own laws or simulator to hashes of their source
+    digests     a dict from the user's own laws, columns or simulator to digests of
+        their source. Older versions wrote other digests, as `sources`
     columns     a dict from each column that the user added to the simulator of this
-        package, to the path and digest of the function of the column
+        package, to the path of its function. Older versions wrote path#digest
     merged      digests of the files whose rows `compact` has merged into this table
 
 In a file, the entry also contains the time at which the file was written, and the
@@ -200,7 +201,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
-        case "fixed" | "columns" | "sources" | "labels" | "rises":
+        case "fixed" | "columns" | "digests" | "labels" | "rises":
             return isinstance(value, dict)
         case "accuracy":
             is_text = isinstance(value, str) and facts.get("simulator") is not None
@@ -229,7 +230,7 @@ JOINT = (
     "simulator",
     "fields",
     "accuracy",
-    "sources",
+    "digests",
     "columns",
     "labels",
     "rises",
