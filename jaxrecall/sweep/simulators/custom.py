@@ -16,6 +16,7 @@ from dataclasses import MISSING, Field, dataclass, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from importlib import import_module
+from keyword import iskeyword
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -162,6 +163,12 @@ class Simulator:
     costs_known: ClassVar[bool] = False
     """Whether the time and memory of a run are estimated before it runs."""
 
+    takes_point: ClassVar[bool] = True
+    """Whether fn is a function of a point, and not of named parameters."""
+
+    has_columns: bool = True
+    """Whether the columns are known, before any point is made."""
+
     has_theory: ClassVar[bool] = False
     """Whether the formulas of `jaxrecall.theory` are about the points."""
 
@@ -177,7 +184,7 @@ class Simulator:
 
     def __init__(
         self,
-        fn: Callable[[Any, Any], Mapping[str, Any]],
+        fn: Callable[..., Mapping[str, Any]],
         fields: Mapping[str, tuple[type, Any, Any, Any, str]],
         columns: Mapping[str, tuple[type, str]],
         accuracy: str,
@@ -186,8 +193,13 @@ class Simulator:
         rises: Mapping[str, bool] | None = None,
     ):
         rises = {} if rises is None else rises
-        problems = _problems(fn, fields, columns, accuracy, version)
+        problems = _problems(fn, fields, columns, accuracy, version, jit)
         problems += _problems_of_rises(rises, fields)
+        if self.takes_point and hasattr(fn, "lower"):
+            problems.append(
+                f"fn: got {shown(fn)}, and a compiled function takes no point; allowed:"
+                " the function without its decorator, because the sweep compiles it"
+            )
         if problems:
             raise UsageError(problems)
         self.fn = fn
@@ -203,7 +215,7 @@ class Simulator:
         }
         self.static: list[str] = []
         self.traced: dict[str, str] = {}
-        self.row_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
+        self.field_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
         self.labels: dict[str, str] = {}
         arguments: list[tuple[str, str, Any]] = []
         for name, given in declarations.items():
@@ -216,15 +228,11 @@ class Simulator:
                 self.traced[name] = kind
             if declaration.meaning:
                 self.labels[name] = declaration.meaning
-            self.row_columns[name] = (
+            self.field_columns[name] = (
                 TYPES[declaration.kind],
                 declaration.meaning or name,
             )
-        self.own_columns: dict[str, tuple[str, str]] = {}
-        for name, (kind, meaning) in columns.items():
-            self.own_columns[name] = TYPES[kind], meaning
-            self.labels[name] = meaning
-        self.row_columns |= self.own_columns | AFTER
+        self.set_columns(columns)
         self.Point = make_dataclass(
             "Point",
             arguments,
@@ -235,6 +243,18 @@ class Simulator:
         )
         fields_of_point = declared_fields(self.Point)
         self.fields: Mapping[str, Field[Any]] = {f.name: f for f in fields_of_point}
+
+    def set_columns(self, columns: Mapping[str, tuple[type, str]]) -> None:
+        """Sets the columns that fn returns."""
+        self.own_columns: dict[str, tuple[str, str]] = {}
+        for name, (kind, meaning) in columns.items():
+            self.own_columns[name] = TYPES[kind], meaning
+            self.labels[name] = meaning
+        self.row_columns = self.field_columns | self.own_columns | AFTER
+
+    def call(self, point: Any, key: Any) -> Any:
+        """Returns what fn returns for a point and a key."""
+        return self.fn(point, key)
 
     @cached_property
     def name(self) -> str:
@@ -253,7 +273,7 @@ class Simulator:
         for variable, value in variables.items():
             if value is self:
                 return f"{name}:{variable}"
-        return f"{name}:{self.fn.__name__}"
+        return f"{name}:{getattr(self.fn, '__name__', f'<{type(self.fn).__name__}>')}"
 
     def precision(self, of_products: str) -> str:
         """Returns the precision that rows record. Rows of two precisions must not be
@@ -436,6 +456,7 @@ def _problems(
     columns: Mapping[str, Any],
     accuracy: object,
     version: object,
+    jit: object,
 ) -> list[str]:
     """Returns messages about mistakes in the arguments of `Simulator`."""
     lines = []
@@ -451,7 +472,20 @@ def _problems(
                 f" name. Such columns: {', '.join(OF_RESULTS)}"
             )
         lines += _problems_of_field(name, given)
-    numbers = []
+    return lines + problems_of_columns(columns, fields, jit, "accuracy", accuracy)
+
+
+def problems_of_columns(
+    columns: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    jit: object,
+    argument: str,
+    measure: object,
+) -> list[str]:
+    """Returns messages about mistakes in the columns of a simulator, and in the
+    argument that names its measure.
+    """
+    lines, numbers = [], []
     for name, given in columns.items():
         problems = _problems_of_name("columns", name)
         if not problems and name in fields:
@@ -462,11 +496,16 @@ def _problems(
                 f"columns.{name}: got {shown(given)}; allowed: (type, meaning),"
                 f" {ALLOWED_TYPES}"
             )
+        elif jit and given[0] is str:
+            lines.append(
+                f"columns.{name}: got a text, which no compiled function returns;"
+                " allowed: int, float, bool, or jit=False"
+            )
         elif given[0] in (float, int):
             numbers.append(name)
-    if accuracy not in numbers:
+    if measure not in numbers:
         lines.append(
-            f"accuracy: got {shown(accuracy)}; allowed: a column of numbers:"
+            f"{argument}: got {shown(measure)}; allowed: a column of numbers:"
             f" {', '.join(map(str, numbers))}"
         )
     return lines
@@ -476,7 +515,7 @@ def _problems_of_name(path: str, name: object) -> list[str]:
     """Returns messages about mistakes in the name of a field or a column."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         return [f"{path}: got the name {shown(name)}; allowed: letters, digits and _"]
-    if name in RESERVED or hasattr(CustomPoint, name):
+    if name in RESERVED or hasattr(CustomPoint, name) or iskeyword(name):
         return [
             f"{path}.{name}: is reserved for the sweep; choose another name."
             f" Reserved: {', '.join(RESERVED)}"
@@ -579,7 +618,7 @@ class CustomPoint:
         return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
-        return Simulator.point, (self.simulator, self.as_given())
+        return self.simulator.point, (self.as_given(),)
 
 
 def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
