@@ -101,9 +101,9 @@ def run(
         >>> point = jaxrecall.Point(V=64, N=1024, d=32, L=8)
         >>> df = jaxrecall.run(point, seeds=[0, 5, 7])
         >>> import jax
-        >>> def walk(key, *, n, step=1.0):
-        ...     return {"end": step * jax.random.normal(key, (n,)).sum()}
-        >>> axes = {"n": [10, 100], "step": [1, 2]}
+        >>> def walk(key, *, n, scale=1.0):
+        ...     return {"end": scale * jax.random.normal(key, (n,)).sum()}
+        >>> axes = {"n": [10, 100], "scale": [1, 2]}
         >>> df = jaxrecall.run(walk, axes=axes, static="n", measure="end", seeds=8)
     """
     _check(workers, simulator, out, columns)

@@ -666,7 +666,8 @@ def named(name: str) -> Simulator:
     there is no such simulator.
     """
     allowed = (
-        "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
+        "allowed: module:name of a jaxrecall.Simulator, or of a function with"
+        " @jaxrecall.simulator"
     )
     found = imported("simulator", name, allowed)
     if not isinstance(found, Simulator):
