@@ -60,12 +60,11 @@ class FunctionSimulator(Simulator):
         measure = str(expect("measure", measure, str, allowed))
         bound: dict[str, Any] = {}
         if isinstance(fn, partial) and not fn.args:
-            # what is bound is a field with one value, so rows have it
+            # a bound number or text is a field with one value, so that rows have it
             fn, bound = fn.func, fn.keywords
         fields = _declarations(fn, bound, static, axes)
         self.parameters = tuple(fields)
-        column = {measure: (float, measure)}
-        super().__init__(fn, fields, column, accuracy=measure, **options)
+        super().__init__(fn, fields, {measure: (float, "")}, measure, **options)
         self._module = inspect.unwrap(fn).__module__
         update_wrapper(self, fn, updated=())
 
@@ -210,8 +209,10 @@ def _declarations(
         declared = _declaration(parameter, name in static, values)
         if declared.kind not in [*TYPES]:
             lines.append(f"fn: the type of {name} is unknown; allowed: {TYPED}")
-        elif name in bound and declared.kind in (int, float):
-            declared = declared._replace(low=bound[name], high=bound[name])
+        elif name in bound:
+            value = bound[name]
+            low = (value,) if declared.kind is str else value
+            declared = declared._replace(low=low, high=value)
         fields[name] = declared
     if lines:
         raise UsageError(lines)
@@ -242,8 +243,9 @@ def _declaration(
         kind = str if set(map(type, low)) == {str} else None
     elif kind is str:
         # no Literal lists the allowed texts, so they are the default and the axis
-        texts = [default, *(values or ())]
-        low = tuple(dict.fromkeys(text for text in texts if text is not None))
+        texts = dict.fromkeys([default, *(values or ())])
+        texts.pop(None, None)
+        low = tuple(texts)
         kind = str if low and values is not None else None
     treated = "static" if is_static or kind in (bool, str) else "traced"
     return Declaration(kind, default, low, high, treated, meaning)
