@@ -163,9 +163,6 @@ class Simulator:
     costs_known: ClassVar[bool] = False
     """Whether the time and memory of a run are estimated before it runs."""
 
-    takes_point: ClassVar[bool] = True
-    """Whether fn is a function of a point, and not of named parameters."""
-
     has_columns: bool = True
     """Whether the columns are known, before any point is made."""
 
@@ -195,13 +192,11 @@ class Simulator:
         rises = {} if rises is None else rises
         problems = _problems(fn, fields, columns, accuracy, version, jit)
         problems += _problems_of_rises(rises, fields)
-        if self.takes_point and hasattr(fn, "lower"):
-            problems.append(
-                f"fn: got {shown(fn)}, and a compiled function takes no point; allowed:"
-                " the function without its decorator, because the sweep compiles it"
-            )
         if problems:
             raise UsageError(problems)
+        if hasattr(fn, "lower"):
+            # a function under jit takes no point, and the sweep compiles it anyway
+            fn = getattr(fn, "__wrapped__", fn)
         self.fn = fn
         self.accuracy = accuracy
         self.version = version

@@ -45,7 +45,6 @@ class FunctionSimulator(Simulator):
     The columns are known when the first point has been made.
     """
 
-    takes_point = False
     has_columns = False
 
     def __init__(
@@ -66,10 +65,11 @@ class FunctionSimulator(Simulator):
         self.parameters = tuple(fields)
         super().__init__(fn, fields, {measure: (float, "")}, measure, **options)
         self._module = inspect.unwrap(fn).__module__
+        self.function = fn
         update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
+        return self.function(*args, **kwargs)
 
     def call(self, point: Any, key: Any) -> Any:
         return self.fn(key, **{name: getattr(point, name) for name in self.parameters})
