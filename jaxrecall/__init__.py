@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -54,6 +55,16 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     # imports the name too if it is a module
     return getattr(__import__(f"{__name__}.{home}", fromlist=[name]), name)
+
+
+class _Simulator(ModuleType):
+    """The package `jaxrecall.simulator`, whose name is also that of a decorator."""
+
+    def __call__(self, **options: Any) -> Any:
+        return __getattr__("simulator")(**options)
+
+
+import_module(".simulator", __name__).__class__ = _Simulator
 
 
 def __dir__() -> list[str]:

@@ -24,5 +24,7 @@ from .model.reference.steps import ThreeStep as ThreeStep
 from .sweep.api import run as run
 from .sweep.api import thresholds as thresholds
 from .sweep.simulators.custom import Simulator as Simulator
+from .sweep.simulators.function import field as field
+from .sweep.simulators.function import simulator as simulator
 from .sweep.simulators.shipped import simulate as simulate
 from .sweep.store.load import load as load

@@ -71,8 +71,9 @@ class UserSimulator(Protocol):
     types.
     """
 
+    def call(self, point: Any, key: Any) -> Any: ...
     @property
-    def fn(self) -> Callable[..., object]: ...
+    def has_columns(self) -> bool: ...
     @property
     def traced(self) -> Mapping[str, str]: ...
     @property
@@ -114,6 +115,9 @@ class Traced(NamedTuple):
     runs has no influence, so the numbers of a run do not change when others are added.
     """
 
+    columns: Columns
+    """The shapes and types of the columns, in the order of the function."""
+
 
 @lru_cache(MAX_PROGRAMS)
 def traced(
@@ -123,21 +127,25 @@ def traced(
     and the integers of `words_of`.
     """
 
+    names: list[str] = []
+
     def one(run: Inputs) -> Columns:
         values, words = run
         point = SimpleNamespace(**dict(static), **values)
-        columns = _checked(simulator, simulator.fn(point, run_key(words)))
+        columns = _checked(simulator, simulator.call(point, run_key(words)))
+        names[:] = columns
         for name, value in columns.items():
             columns[name] = jnp.asarray(jnp.nan if value is None else value)
         return columns
 
     jitted = jax.jit(one, inline=True)
     with jax.default_matmul_precision(precision):
-        jaxpr = jitted.trace(jax.tree.map(lambda a: a[0], _zeros(simulator, 1))).jaxpr
-    has_effects = bool(jaxpr.effects)
-    operations, entries = _work(jaxpr)
+        trace = jitted.trace(jax.tree.map(lambda a: a[0], _zeros(simulator, 1)))
+    has_effects = bool(trace.jaxpr.effects)
+    operations, entries = _work(trace.jaxpr)
     is_large = on_cpu() and entries >= LARGE * operations
-    return Traced(jitted, has_effects, has_effects or is_large)
+    columns = {name: trace.out_info[name] for name in names}
+    return Traced(jitted, has_effects, has_effects or is_large, columns)
 
 
 def _zeros(simulator: UserSimulator, n_runs: int) -> Inputs:
@@ -204,7 +212,7 @@ def compile_simulator(
         OutOfMemory: if the program needs more than `limit` bytes, or more than the
             memory of a device.
     """
-    one, has_effects, in_turn = traced(simulator, static, precision, x64)
+    one, has_effects, in_turn, _ = traced(simulator, static, precision, x64)
 
     def many(runs: Inputs, active: jax.Array) -> Columns:
         if in_turn:
@@ -260,7 +268,7 @@ def call_each(
     for run in runs:
         key = run_key(np.array(words_of(run), np.uint32))
         with jax.default_matmul_precision(precision):
-            rows.append(_checked(simulator, simulator.fn(run.point, key)))
+            rows.append(_checked(simulator, simulator.call(run.point, key)))
     return rows
 
 
@@ -270,7 +278,8 @@ def _checked(simulator: UserSimulator, returned: object) -> Row:
     """
     got = type(returned).__name__
     if isinstance(returned, Mapping):
-        if set(returned) - {"step"} == set(simulator.own_columns):
+        names = set(returned) - {"step"}
+        if names == set(simulator.own_columns) or not simulator.has_columns:
             return dict(returned)
         got = f"the columns {', '.join(map(str, returned))}"
     allowed = ", ".join(simulator.own_columns)

@@ -22,6 +22,7 @@ from .running.engine import MAX_WORKERS, WORKERS, Engine
 from .running.job import Job, carry_out, prepare
 from .running.progress import display
 from .simulators.custom import Simulator, add_to_path
+from .simulators.function import FunctionSimulator
 from .store import MemoryStore, Store
 from .store.load import make_frame, not_finite
 
@@ -32,8 +33,11 @@ ADVICE = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
 
 
 def run(
-    grid: GridLike,
+    grid: GridLike | Simulator | Callable[..., Any],
     *,
+    axes: Mapping[str, Any] | None = None,
+    static: Iterable[str] | str = (),
+    measure: str | None = None,
     seeds: int | Iterable[int] | None = None,
     out: str | os.PathLike[str] | None = None,
     workers: int = 1,
@@ -51,7 +55,11 @@ def run(
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
             or a list of them. A grid with a `search` looks for thresholds;
-            `jaxrecall.thresholds` returns them.
+            `jaxrecall.thresholds` returns them. Or a function of a key and of named
+            parameters that returns a dict of numbers, as in `jaxrecall.simulator`.
+        axes: the values of a function's parameters, as in the axes of a grid.
+        static: the parameters of a function that a shape or a Python `if` needs.
+        measure: the number that a function returns for figures, fits and searches.
         seeds: the number of seeds or a list of seeds. They replace the grid's own.
             Points have only seed 0 unless seeds are given.
         out: a results folder. Only the runs that are missing there are computed.
@@ -95,12 +103,34 @@ def run(
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
         >>> point = jaxrecall.Point(V=64, N=1024, d=32, L=8)
         >>> df = jaxrecall.run(point, seeds=[0, 5, 7])
+        >>> import jax
+        >>> def walk(key, *, n, scale=1.0):
+        ...     return {"end": scale * jax.random.normal(key, (n,)).sum()}
+        >>> axes = {"n": [10, 100], "scale": [1, 2]}
+        >>> df = jaxrecall.run(walk, axes=axes, static="n", measure="end", seeds=8)
     """
     _check(workers, simulator, out, columns)
+    if isinstance(grid, Simulator) or callable(grid):
+        expect("simulator", simulator, NoneType, "one simulator or function")
+        allowed = "a dict from parameters to their values"
+        axes = expect("axes", {} if axes is None else axes, Mapping, allowed)
+        if isinstance(grid, Simulator):
+            simulator = grid
+        else:
+            simulator = FunctionSimulator(grid, static, measure, axes)
+            static, measure = (), None
+        grid, axes = {"blocks": [{"axes": axes}]} if axes else {}, None
+    if axes is not None or static or measure is not None:
+        raise UsageError(
+            "axes, static, measure: got with a grid or a simulator, which has its own;"
+            " allowed: with a function as the first argument"
+        )
     engine = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
     expanded = as_grid(grid, seeds, simulator, columns)
     engine.check(expanded)
+    if out is not None and isinstance(expanded.simulator, FunctionSimulator):
+        expanded.simulator.refuse_without_name()
     store, again = MemoryStore(), "the same call"
     if out is not None:
         store = Store(os.fspath(out))

@@ -267,7 +267,6 @@ def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
 def test_the_example_is_searched_and_the_search_resumed():
     import perceptron
 
-    assert len(EXAMPLE.read_text().splitlines()) < 75
     search = {"axis": "N", "theta": 0.8, "from": 16, "to": 4096, "width": 0.25}
     grid = {"root_seed": 1, "search": search, "blocks": [{"axes": {"d": [8, 16]}}]}
     rows = run(perceptron.simulator, grid, seeds=200, out="searched")

@@ -245,11 +245,14 @@ def _grid(
     document.data.setdefault("name", Path(document.path).stem)
     with paths_from(Path(document.path).parent):
         names = Names(_simulator(document, given))
+        has_columns = names.simulator.has_columns
         file, mistakes = read_file(document.data, names)
         mistakes += WrongNames(document, file, names)
         if mistakes or document.errors:
             raise document.refused(mistakes)
         expansion = expand(document, file, names, on_progress)
+        if not has_columns and (mistakes := [*WrongNames(document, file, names)]):
+            raise document.refused(mistakes)
         blocks = with_hashes(document.data.get("blocks"))
     if given and not isinstance(given, str):
         given = given.name

@@ -406,7 +406,8 @@ class WrongNames:
             yield from self._missing()
 
     def _in_search(self) -> Iterator[Mistake]:
-        if self.of is not None and self.of not in self.columns:
+        has_columns = self.names.simulator.has_columns
+        if self.of is not None and self.of not in self.columns and has_columns:
             hint = suggest(self.of, self.columns)
             yield (
                 ("search", "of"),

@@ -15,6 +15,7 @@ from dataclasses import MISSING, Field, dataclass, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from importlib import import_module
+from keyword import iskeyword
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -164,6 +165,9 @@ class Simulator:
     costs_known: ClassVar[bool] = False
     """Whether the time and memory of a run are estimated before it runs."""
 
+    has_columns: bool = True
+    """Whether the columns are known, before any point is made."""
+
     has_theory: ClassVar[bool] = False
     """Whether the formulas of `jaxrecall.theory` are about the points."""
 
@@ -179,7 +183,7 @@ class Simulator:
 
     def __init__(
         self,
-        fn: Callable[[Any, Any], Mapping[str, Any]],
+        fn: Callable[..., Mapping[str, Any]],
         fields: Mapping[str, tuple[type, Any, Any, Any, str]],
         columns: Mapping[str, tuple[type, str]],
         accuracy: str,
@@ -189,12 +193,15 @@ class Simulator:
         name: str = "",
     ):
         rises = {} if rises is None else rises
-        problems = _problems(fn, fields, columns, accuracy, version)
+        problems = _problems(fn, fields, columns, accuracy, version, jit)
         problems += _problems_of_rises(rises, fields)
         if name:
             problems += _problems_of_name("name", name)
         if problems:
             raise UsageError(problems)
+        if hasattr(fn, "lower"):
+            # a function under jit takes no point, and the sweep compiles it anyway
+            fn = getattr(fn, "__wrapped__", fn)
         self.fn = fn
         self.accuracy = accuracy
         self.version = version
@@ -209,7 +216,7 @@ class Simulator:
         }
         self.static: list[str] = []
         self.traced: dict[str, str] = {}
-        self.row_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
+        self.field_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
         self.labels: dict[str, str] = {}
         arguments: list[tuple[str, str, Any]] = []
         for name, given in declarations.items():
@@ -222,15 +229,11 @@ class Simulator:
                 self.traced[name] = kind
             if declaration.meaning:
                 self.labels[name] = declaration.meaning
-            self.row_columns[name] = (
+            self.field_columns[name] = (
                 TYPES[declaration.kind],
                 declaration.meaning or name,
             )
-        self.own_columns: dict[str, tuple[str, str]] = {}
-        for name, (kind, meaning) in columns.items():
-            self.own_columns[name] = TYPES[kind], meaning
-            self.labels[name] = meaning
-        self.row_columns |= self.own_columns | AFTER
+        self.set_columns(columns)
         self.Point = make_dataclass(
             "Point",
             arguments,
@@ -241,6 +244,18 @@ class Simulator:
         )
         fields_of_point = declared_fields(self.Point)
         self.fields: Mapping[str, Field[Any]] = {f.name: f for f in fields_of_point}
+
+    def set_columns(self, columns: Mapping[str, tuple[type, str]]) -> None:
+        """Sets the columns that fn returns."""
+        self.own_columns: dict[str, tuple[str, str]] = {}
+        for name, (kind, meaning) in columns.items():
+            self.own_columns[name] = TYPES[kind], meaning
+            self.labels[name] = meaning
+        self.row_columns = self.field_columns | self.own_columns | AFTER
+
+    def call(self, point: Any, key: Any) -> Any:
+        """Returns what fn returns for a point and a key."""
+        return self.fn(point, key)
 
     @cached_property
     def name(self) -> str:
@@ -452,6 +467,7 @@ def _problems(
     columns: Mapping[str, Any],
     accuracy: object,
     version: object,
+    jit: object,
 ) -> list[str]:
     """Returns messages about mistakes in the arguments of `Simulator`."""
     lines = []
@@ -467,7 +483,20 @@ def _problems(
                 f" name. Such columns: {', '.join(OF_RESULTS)}"
             )
         lines += _problems_of_field(name, given)
-    numbers = []
+    return lines + problems_of_columns(columns, fields, jit, "accuracy", accuracy)
+
+
+def problems_of_columns(
+    columns: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    jit: object,
+    argument: str,
+    measure: object,
+) -> list[str]:
+    """Returns messages about mistakes in the columns of a simulator, and in the
+    argument that names its measure.
+    """
+    lines, numbers = [], []
     for name, given in columns.items():
         problems = _problems_of_name("columns", name)
         if not problems and name in fields:
@@ -478,11 +507,16 @@ def _problems(
                 f"columns.{name}: got {shown(given)}; allowed: (type, meaning),"
                 f" {ALLOWED_TYPES}"
             )
+        elif jit and given[0] is str:
+            lines.append(
+                f"columns.{name}: got a text, which no compiled function returns;"
+                " allowed: int, float, bool, or jit=False"
+            )
         elif given[0] in (float, int):
             numbers.append(name)
-    if accuracy not in numbers:
+    if measure not in numbers:
         lines.append(
-            f"accuracy: got {shown(accuracy)}; allowed: a column of numbers:"
+            f"{argument}: got {shown(measure)}; allowed: a column of numbers:"
             f" {', '.join(map(str, numbers))}"
         )
     return lines
@@ -492,7 +526,7 @@ def _problems_of_name(path: str, name: object) -> list[str]:
     """Returns messages about mistakes in the name of a field or a column."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         return [f"{path}: got the name {shown(name)}; allowed: letters, digits and _"]
-    if name in RESERVED or hasattr(CustomPoint, name):
+    if name in RESERVED or hasattr(CustomPoint, name) or iskeyword(name):
         return [
             f"{path}.{name}: is reserved for the sweep; choose another name."
             f" Reserved: {', '.join(RESERVED)}"
@@ -595,7 +629,7 @@ class CustomPoint:
         return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
-        return Simulator.point, (self.simulator, self.as_given())
+        return self.simulator.point, (self.as_given(),)
 
 
 def _problems_of_array(name: str, value: Any, kind: str) -> list[Problem]:
@@ -643,7 +677,8 @@ def named(name: str) -> Simulator:
     there is no such simulator.
     """
     allowed = (
-        "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
+        "allowed: module:name of a jaxrecall.Simulator, or of a function with"
+        " @jaxrecall.simulator"
     )
     found = imported("simulator", name, allowed)
     if not isinstance(found, Simulator):

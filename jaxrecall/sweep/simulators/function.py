@@ -1,0 +1,265 @@
+"""A simulator made from a function of a key and of named parameters. The signature of
+the function declares the fields, and what the function returns declares the columns.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, update_wrapper
+from inspect import Parameter
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+
+import numpy as np
+
+from ...errors import UsageError, as_list, expect, in_one_line, shown
+from ...model.point import Run
+from ..running.progress import Failure
+from .custom import STEP, TYPES, Declaration, Simulator, problems_of_columns, x64
+
+ALLOWED = "a function of a key and of named parameters: def f(key, *, N, lam=1.0)"
+
+TYPED = (
+    "the annotation int, float, bool or Literal of texts, or a default of such a type"
+)
+
+KINDS = {"b": bool, "i": int, "u": int, "f": float, "V": float, "O": float, "U": str}
+"""A dict from the kinds of NumPy's types to the types of columns. JAX's floats of 8 and
+16 bits have the kind V, and None has the kind O.
+"""
+
+
+class field(NamedTuple):
+    """The limits and the meaning of a parameter, for its annotation:
+    `N: Annotated[int, jaxrecall.field(low=1, meaning="samples")]`.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    meaning: str = ""
+
+
+class FunctionSimulator(Simulator):
+    """A simulator that can also be called like the function of which it is made.
+
+    The columns are known when the first point has been made.
+    """
+
+    has_columns = False
+
+    def __init__(
+        self,
+        fn: Callable[..., Mapping[str, Any]],
+        static: Iterable[str] | str,
+        measure: str | None,
+        axes: Mapping[str, Any] | None = None,
+        **options: Any,
+    ):
+        allowed = "the name of a number that the function returns"
+        measure = str(expect("measure", measure, str, allowed))
+        bound: dict[str, Any] = {}
+        if isinstance(fn, partial) and not fn.args:
+            # a bound number or text is a field with one value, so that rows have it
+            fn, bound = fn.func, fn.keywords
+        fields = _declarations(fn, bound, static, axes)
+        self.parameters = tuple(fields)
+        super().__init__(fn, fields, {measure: (float, "")}, measure, **options)
+        self._module = inspect.unwrap(fn).__module__
+        self.function = fn
+        update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def call(self, point: Any, key: Any) -> Any:
+        return self.fn(key, **{name: getattr(point, name) for name in self.parameters})
+
+    def point(self, values: Mapping[str, Any]) -> Any:
+        point = super().point(values)
+        if not self.has_columns:
+            self.set_columns(self._columns_at(point))
+            self.has_columns = True
+        return point
+
+    def refuse_without_name(self) -> None:
+        """Raises UsageError if neither the function nor a variable names the rows."""
+        if not self.name.partition(":")[2].isidentifier():
+            raise UsageError(
+                f"out: got a folder for the rows of {self.name}, which has no name;"
+                " allowed: for a function that def names, or a"
+                " jaxrecall.simulator(...) in a variable of its module"
+            )
+
+    def _columns_at(self, point: Any) -> dict[str, tuple[type, str]]:
+        """Returns the columns that the function returns at a point. Starts JAX.
+
+        Raises UsageError if the function fails there, or returns no such columns.
+        """
+        from ...simulator import custom_runs
+        from ...simulator.program import start
+
+        start()
+        precision = "highest"  # as in a grid without other settings
+        where = f"simulator: {self.name}"
+        try:
+            if self.jit:
+                trace = custom_runs.traced(self, point.program.static, precision, x64())
+                returned = trace.columns
+            else:
+                [returned] = custom_runs.call_each(self, precision, [Run(point, 0)])
+        except Exception as error:  # the user's function may raise anything
+            line = Failure.of(error).line
+            raise UsageError(f"{where} fails at its first point: {line}") from error
+        columns, lines = {}, []
+        steps = np.shape(returned.get(STEP, 0))
+        for name, value in returned.items():
+            kind = _kind_of_column(value)
+            if kind and np.shape(value) in ((), steps):
+                columns[name] = kind, name
+            else:
+                lines.append(
+                    f"{where} returned {name} = {shown(value)}; allowed: one number"
+                )
+        columns.pop(STEP, None)
+        lines = lines or problems_of_columns(
+            columns, self.fields, self.jit, "measure", self.accuracy
+        )
+        if lines:
+            raise UsageError(lines)
+        return columns
+
+
+def simulator(
+    *,
+    static: Iterable[str] | str = (),
+    measure: str,
+    version: int = 1,
+    rises: Mapping[str, bool] | None = None,
+    jit: bool = True,
+) -> Callable[[Callable[..., Mapping[str, Any]]], FunctionSimulator]:
+    """Makes a simulator of a function of a key and of named parameters, as a decorator.
+
+    A grid file names the simulator as module:function. The simulator can still be
+    called like the function.
+
+    Args:
+        static: the numbers that a shape or a Python `if` needs. Each combination of
+            their values is compiled once. Text and bools are always static, and other
+            numbers are arrays in the function.
+        measure: the returned number that figures, fits and searches use.
+        version, rises, jit: as for `Simulator`. If jit is False, the function is called
+            once at the first point to find its columns.
+
+    The annotation of a parameter is int, float, bool or `Literal` of texts. It may be
+    in `Annotated[int, jaxrecall.field(low=1, meaning="samples")]`. Without annotation,
+    the type is that of the default. A static parameter that has neither is an int.
+
+    Raises:
+        UsageError: the message contains a line for every mistake.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, jaxrecall
+        >>> @jaxrecall.simulator(static="d", measure="overlap")
+        ... def cosine(key, *, d, noise=0.0):
+        ...     a, b = jax.random.normal(key, (2, d))
+        ...     b += noise
+        ...     return {"overlap": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
+        >>> df = jaxrecall.run(cosine, axes={"d": [4, 16]}, seeds=8)
+    """
+    return lambda fn: FunctionSimulator(
+        fn, static, measure, version=version, rises=rises, jit=jit
+    )
+
+
+def _declarations(
+    fn: Callable[..., Any],
+    bound: Mapping[str, Any],
+    static: Iterable[str] | str,
+    axes: Mapping[str, Any] | None,
+) -> dict[str, tuple[Any, ...]]:
+    """Returns the declaration of each field, from the parameters of a function.
+
+    Args:
+        fn: the function.
+        bound: a dict of the parameters that have one value.
+        static: the names of the static parameters.
+        axes: the values of the axes, which decide types that neither an annotation nor
+            a default tells. None if they are unknown.
+
+    Raises:
+        UsageError: the message contains a line for every mistake.
+    """
+    try:
+        _, *parameters = inspect.signature(fn, eval_str=True).parameters.values()
+    except Exception as error:  # annotations may be any expressions
+        got = f"{shown(fn)} ({in_one_line(error)})"
+        raise UsageError(f"fn: got {got}; allowed: {ALLOWED}") from None
+    named = {each.name: each for each in parameters}
+    static = [static] if isinstance(static, str) else static
+    allowed = f"parameters of the function: {', '.join(named)}"
+    static, lines = as_list("static", static, allowed), []
+    for name in static:
+        if name not in named:
+            lines.append(f"static: got {shown(name)}; allowed: {allowed}")
+    fields = {}
+    for name, parameter in named.items():
+        values = None if axes is None else _plain_values(axes.get(name, ()))
+        if name in bound:
+            parameter = parameter.replace(default=bound[name])
+        declared = _declaration(parameter, name in static, values)
+        if declared.kind not in [*TYPES]:
+            lines.append(f"fn: the type of {name} is unknown; allowed: {TYPED}")
+        elif name in bound:
+            value = bound[name]
+            low = (value,) if declared.kind is str else value
+            declared = declared._replace(low=low, high=value)
+        fields[name] = declared
+    if lines:
+        raise UsageError(lines)
+    return fields
+
+
+def _declaration(
+    parameter: Parameter, is_static: bool, values: list[Any] | None
+) -> Declaration:
+    """Returns the declaration of a parameter. The type is that of the annotation, or of
+    the default, or of the values on its axis. It is None if none of them has a type.
+    """
+    kind: Any = parameter.annotation
+    notes = [note for note in get_args(kind) if isinstance(note, field)]
+    low, high, meaning = notes[0] if notes else field()
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    default = None if parameter.default is Parameter.empty else parameter.default
+    if kind is Parameter.empty:
+        kinds = set(map(type, values or () if default is None else [default]))
+        if kinds == {int, float}:
+            kinds = {float}
+        elif not kinds and is_static:
+            kinds = {int}
+        kind = kinds.pop() if len(kinds) == 1 else None
+    if get_origin(kind) is Literal:
+        low = get_args(kind)
+        kind = str if set(map(type, low)) == {str} else None
+    elif kind is str:
+        # no Literal lists the allowed texts, so they are the default and the axis
+        texts = dict.fromkeys([default, *(values or ())])
+        texts.pop(None, None)
+        low = tuple(texts)
+        kind = str if low and values is not None else None
+    treated = "static" if is_static or kind in (bool, str) else "traced"
+    return Declaration(kind, default, low, high, treated, meaning)
+
+
+def _plain_values(on_axis: Any) -> list[Any]:
+    """Returns the values of an axis as Python values, and of a range only the first."""
+    if isinstance(on_axis, range):
+        on_axis = on_axis[:1]
+    given = np.array(on_axis, object).flat
+    return [each.item() if hasattr(each, "item") else each for each in given]
+
+
+def _kind_of_column(value: Any) -> type | None:
+    """Returns the type of the column for a returned value, or None if it has none."""
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    return KINDS.get(getattr(dtype, "kind", ""))

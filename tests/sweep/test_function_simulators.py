@@ -1,0 +1,128 @@
+"""Functions as simulators: the signature declares the fields, and what the function
+returns declares the columns. The words of refusals are in tests/refusals/.
+"""
+
+import json
+import sys
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Literal
+
+import jax
+import numpy as np
+import pytest
+from pandas.testing import assert_frame_equal
+
+import jaxrecall
+from jaxrecall.errors import GridError, UsageError
+from jaxrecall.sweep.__main__ import main as sweep
+
+AXES = {"N": [4, 8], "d": range(2, 4), "lam": np.array([0.5, 2])}
+
+
+def mean(key, *, N, d, lam=1.0, kind: Literal["plain", "odd"] = "plain"):
+    x = jax.random.normal(key, (N, d))
+    sign = -1 if kind == "odd" else 1
+    return {"total": lam * sign * x.sum(), "count": N * 2, "is_large": lam > 1}
+
+
+def run(fn=mean, axes=AXES, static=("N", "d"), measure="total", seeds=3, out=None):
+    given = {"axes": axes, "static": static, "measure": measure, "seeds": seeds}
+    return jaxrecall.run(fn, **given, out=out)
+
+
+def assert_same(rows, wanted, but=("seconds",)):
+    assert_frame_equal(rows.drop(columns=[*but]), wanted.drop(columns=[*but]))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_function_has_the_rows_of_its_long_form():
+    def of_point(point, key):
+        return mean(key, N=point.N, d=point.d, lam=point.lam, kind=point.kind)
+
+    size = (int, None, None, None, "static")
+    fields = {
+        "N": size,
+        "d": size,
+        "lam": (float, 1.0, None, None, "traced"),
+        "kind": (str, "plain", ("plain", "odd"), None, "static"),
+    }
+    columns = {"total": (float, ""), "count": (int, ""), "is_large": (bool, "")}
+    form = jaxrecall.Simulator(jax.jit(of_point), fields, columns, "total")
+    axes = AXES | {"kind": ["plain", "odd"]}
+    but = ("point_id", "simulator", "seconds")
+    assert_same(run(axes=axes), jaxrecall.run(form, axes=axes, seeds=3), but)
+
+
+def test_types_follow_from_annotations_defaults_and_axes():
+    boxes = jaxrecall.field(low=1, high=3, meaning="boxes")
+
+    def typed(key, a: float, b: Annotated[int, boxes], c=2, *, e="x", f, g):
+        assert e == "y"
+        return {"sum": a + f, "all": b + c + g}
+
+    axes = {"a": 1, "b": 2, "e": ["y"], "f": [1, 2.5], "g": [np.int64(3)]}
+    rows = run(typed, axes, (), "sum", seeds=1)
+    assert "".join(rows[name].dtype.kind for name in "abcfg") == "fiifi"
+    assert rows["all"].tolist() == [7, 7]
+    assert rows.attrs["labels"]["b"] == "boxes"
+    with pytest.raises(GridError, match="got 4; allowed: whole numbers from 1 to 3"):
+        run(typed, axes | {"b": 4}, (), "sum")
+
+
+MODULE = """
+import jax, jaxrecall
+
+@jaxrecall.simulator(static="n", measure="end", rises={{"scale": False}}, jit={0})
+def walk(key, *, n, scale=1.0):
+    length = scale * jax.random.normal(key, n).sum() ** 2
+    return {{"length": length, "end": 1 / (1 + length)}}
+"""
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_grid_file_names_a_decorated_function(jit, monkeypatch):
+    monkeypatch.delitem(sys.modules, "walks", raising=False)
+    Path("walks.py").write_text(MODULE.format(jit))
+    axes = {"n": [2, 4], "scale": [1, 0.5]}
+    grid = {"simulator": "walks:walk", "seeds": 12}
+    Path("g.yaml").write_text(json.dumps(grid | {"blocks": [{"axes": axes}]}))
+    workers = ["--workers", str(1 + jit)]
+    assert sweep(["--grid", "g.yaml", "--out", "rows", *workers]) == 0
+    walk = import_module("walks").walk
+    assert_same(jaxrecall.run(walk, axes=axes, seeds=12), jaxrecall.load("rows"))
+    assert 0 < walk(jax.random.key(0), n=3)["end"] < 1
+    search = {"axis": "scale", "from": 1, "to": 9, "theta": 2, "of": "length"}
+    grid |= {"base": {"n": 2}, "search": search}
+    assert len(jaxrecall.thresholds(jaxrecall.run(grid))) == 1
+    del sys.modules["walks"]
+    search["of"] = "lengths"
+    with pytest.raises(GridError, match="got 'lengths'; did you mean length"):
+        jaxrecall.run(grid)
+
+
+def test_partial_and_jitted_functions_resume_the_rows_of_the_function():
+    axes = {"N": [4, 8], "d": [2]}
+    plain = run(axes=axes | {"lam": 2}, out="rows")
+    # seconds included: these rows were not computed again
+    bound = partial(mean, lam=2.0)
+    assert_frame_equal(run(bound, axes, out="rows"), plain)
+    jitted = jax.jit(mean, static_argnames=("N", "d", "kind"))
+    assert_same(run(jitted, axes | {"lam": 2}), plain)
+    other = run(partial(mean, lam=0.5), axes)
+    assert (4 * other["total"]).tolist() == plain["total"].tolist()
+    with pytest.raises(GridError, match="got 'odd'; allowed: plain"):
+        run(partial(mean, kind="plain"), axes | {"kind": "odd"})
+
+
+def test_rows_in_a_folder_need_a_function_with_a_name():
+    options = {"axes": {"x": 1.5}, "static": (), "measure": "y"}
+    assert run(lambda key, *, x: {"y": 2.0 * x}, **options)["y"].tolist() == [3] * 3
+    with pytest.raises(UsageError, match="which has no name"):
+        run(lambda key, *, x: {"y": 2.0 * x}, **options, out="rows")
