@@ -32,7 +32,6 @@ from benchmarks.programs import NotHere, Ready
 from benchmarks.record import Measured, Record, reached
 from benchmarks.work import Bench, Work, points, runs
 from jaxrecall import Point, descend, measure, realize, simulate, three_step
-from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.grid import as_grid
 from results import coverage
 
@@ -194,21 +193,6 @@ def test_the_large_works_are_as_large_as_the_pages_say():
     assert {point.N / point.V for point in points(work.grid("locked"))} == {16}
 
 
-def test_the_sample_of_s2_stands_for_its_cost():
-    """Each d once, each V twice, every L; the means of L d, V d and L within 2 %."""
-    work = Work(tiny=False)
-    axes = work.grid("S2")["blocks"][0]["axes"]
-    sample, every = points(work.grid("S2-sample")), points(work.grid("S2"))
-    cells = list(dict.fromkeys((p.V, p.d, p.L) for p in sample))
-    assert [d for _, d, _ in cells] == axes["d"]
-    assert sorted(V for V, _, _ in cells) == sorted([*axes["V"], *axes["V"]])
-    assert {L for _, _, L in cells} == set(axes["L"])
-    assert {p.point_id for p in sample} <= {p.point_id for p in every}
-    assert len(sample) == 12 * len(cells)
-    for cost in (lambda p: p.L * p.d, lambda p: p.V * p.d, lambda p: p.L):
-        assert abs(mean(map(cost, sample)) / mean(map(cost, every)) - 1) < 0.02
-
-
 def taking(seconds, share=1.0):
     """A program that takes some seconds for a share of the work, at each call."""
     return lambda bench, grid: Ready(lambda call: seconds, share, "as told")
@@ -288,34 +272,6 @@ def test_the_search_has_the_cells_of_the_dense_grid():
 def test_bars_and_aims_are_read_from_their_text(key, levels):
     told = {level: reached(FIGURES[key], values) for level, values in levels.items()}
     assert told == {level: level for level in levels}
-
-
-def test_the_guard_is_measured_over_its_whole_range():
-    design = points(Work(tiny=False).grid("guard"))
-    for size, ends in {
-        "V": (16, 1024),
-        "d": (16, 2048),
-        "L": (2, 512),
-        "m": (0, 512),
-    }.items():
-        values = [getattr(point, size) for point in design]
-        assert (min(values), max(values)) == ends
-    guarded = [p for p in design if Shape.tight(p).fallback]
-    assert len(guarded) > 0.6 * len(design)  # the others run in full at once
-    assert {Shape.tight(p).form for p in guarded} == {"counts", "uniform", "pool"}
-    assert any(p.diagnose for p in guarded)
-    assert any(p.decoders for p in guarded)
-
-
-def test_the_grids_of_the_estimates_are_of_twenty_kinds():
-    kinds = [
-        frozenset(map(Shape.tight, points(grid)))
-        for grid in Work(tiny=False).documents["estimates"].values()
-    ]
-    assert len(kinds) == 20
-    forms = {shape.form for shapes in kinds for shape in shapes}
-    assert forms == {"counts", "uniform", "full", "pool"}
-    assert len(set(kinds)) > 16
 
 
 def test_the_table_behind_a_worst_case_is_saved_and_printed(tmp_path):
