@@ -45,7 +45,9 @@ html_copy_source = False
 SECTIONS = {
     "Start": "running gallery how-it-works questions",
     "Set up a study": "grid-files laws training",
-    "Find critical N": "thresholds table theory papers ../results/README ../results/steps",
+    "Find critical N": (
+        "thresholds table theory papers ../results/README ../results/steps"
+    ),
     "Write code": "python extending api",
     "Scale up": "scaling",
     "Records": (
