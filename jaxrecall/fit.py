@@ -8,6 +8,7 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.fit")
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
 from .analysis.fit.roles import roles_of, with_stated
 from .analysis.fit.steps import LAST, parse_steps
-from .analysis.fit.write import default_folder, write
+from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
@@ -230,6 +231,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         usual = roles_of(frame).along or "N"
         along = args.along if args.along != usual else None
         out = default_folder(paths, args.law or args.of, along)
+    if os.path.isfile(out):
+        raise unwritable(out, FileExistsError("File exists"))
     options = (
         "where",
         "along",
@@ -251,10 +254,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = {"rows": len(frame)}
     if is_folder(paths[0]):
         rows = record_rows([frame])
-    written = write(fitted, out, args.latex, rows)
+    # a fit that cannot be saved is not lost
     _notes(remarks)
     answer(*str(fitted).split("\n"), "")
-    for path, n_rows in written.items():
+    for path, n_rows in write(fitted, out, args.latex, rows).items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     if len(paths) > 1:
         return answer()
