@@ -21,9 +21,10 @@ from typing import Any
 import pandas as pd
 
 from ..cli.command import Parser, answer, command
-from ..errors import TheoryError, UsageError, shown
+from ..errors import UsageError, shown
 from ..model.point import SAME_AS
 from .critical import RANGES, critical, critical_N, limiting_noise
+from .first_steps import are_drawn
 from .limits import assumed
 from .model import Model
 from .open_attention import accuracy
@@ -148,7 +149,7 @@ def _facts(model: Model, N: float | None, theta: float) -> dict[str, Any]:
         star = critical_N(model, theta)
         at = min(star, samples) if N is None else N
         facts["critical_N"] = _finite(star)
-        with suppress(TheoryError):  # several first steps, which are drawn
+        if not are_drawn(model):
             facts["limiting_noise"] = limiting_noise(model, at)
         facts["accuracy"] = accuracy(model, samples)
     if model.moments.overlap:

@@ -41,6 +41,10 @@ out of it. All memory keys share a trigger in the value path, and predictions wi
 """
 
 
+MOST_DRAWN = 1024
+"""The largest V of drawn counts, which take V^2 numbers and V^3 operations a seed."""
+
+
 class Filter(NamedTuple):
     """Factors of the parts of step 2 and step 3 that label counts contribute, relative
     to eta -> 0, whose factors are the defaults. Means are over the eigenvalues of Z_out
@@ -88,8 +92,10 @@ def why_unfiltered(model: Model) -> str:
 
 def are_drawn(model: Model) -> bool:
     """Whether accuracy is that of drawn embeddings and counts; `several_steps`."""
-    several = model.eta and model.first_steps > 1 and not why_unfiltered(model)
-    return bool(several) and not model.trigger_in_value and 2 * model.L >= model.V
+    if model.missing or not model.eta or model.first_steps == 1:
+        return False
+    has_size = model.V <= min(2 * model.L, MOST_DRAWN)
+    return has_size and not model.trigger_in_value and not why_unfiltered(model)
 
 
 class Quadrature(NamedTuple):

@@ -29,8 +29,8 @@ AT_SMALL_ETA = (
 )
 AT_FINITE_ETA = (
     "assumed: predictions that stay nearly uniform, equally frequent tokens",
-    "measured: at theta = 0.5, critical N of twelve cells is off by a factor of 1.8 in"
-    " the worst cell",
+    "measured: at theta = 0.5, critical N of four cells with several first steps and"
+    " the trigger in the value path is off by up to 6 %",
 )
 DRAWN = (
     "assumed: equally frequent tokens that are drawn, and the trigger in the key alone",

@@ -7,7 +7,6 @@ occurs beside each label, so a seed costs V^3 operations for any N and L.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,38 +34,35 @@ class Draws(NamedTuple):
     of_pair: np.ndarray  # normals of the counts of noise tokens beside labels, (V, V)
 
 
-@lru_cache(maxsize=64)
-def draw(V: int, d: int, random_length: bool, seed: int) -> Draws:
-    rng = np.random.default_rng([V, d, seed])
-    rows = rng.standard_normal((2 * V + 2, d)) / math.sqrt(d)
-    if not random_length:
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    Z_in, Z_out, (z_trig, z_eos) = rows[:V], rows[V:-2], rows[-2:]
-    centred = Z_out - Z_out.mean(0)
-    eigenvalues, eigenvectors = np.linalg.eigh(centred @ centred.T)
-    return Draws(
-        Z_in,
-        Z_out @ Z_out.T,
-        eigenvalues,
-        eigenvectors,
-        z_trig,
-        float(z_eos @ z_eos),
-        rng.random(V),
-        rng.standard_normal((V, V)),
-    )
+@lru_cache(maxsize=2)
+def draw_seeds(V: int, d: int, random_length: bool) -> list[Draws]:
+    every = []
+    for seed in range(max(LEAST_SEEDS, TOKENS // V)):
+        rng = np.random.default_rng([V, d, seed])
+        rows = rng.standard_normal((2 * V + 2, d)) / d**0.5
+        if not random_length:
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        Z_in, Z_out, (z_trig, z_eos) = rows[:V], rows[V:-2], rows[-2:]
+        centred = Z_out - Z_out.mean(0)
+        draws = Draws(
+            Z_in,
+            Z_out @ Z_out.T,
+            *np.linalg.eigh(centred @ centred.T),
+            z_trig,
+            z_eos @ z_eos,
+            rng.random(V),
+            rng.standard_normal((V, V)),
+        )
+        every.append(draws)
+    return every
 
 
 def drawn_accuracy(model: Model, N: float) -> float:
     """Returns the accuracy (fraction) after three steps with N samples, of a model with
     several first steps and the trigger out of the value path.
     """
-    seeds = range(max(LEAST_SEEDS, TOKENS // model.V))
-    random_length = model.moments.random_length
-    reached = [
-        accuracy_of_seed(model, N, draw(model.V, model.d, random_length, seed))
-        for seed in seeds
-    ]
-    return float(np.mean(reached))
+    seeds = draw_seeds(model.V, model.d, model.moments.random_length)
+    return float(np.mean([accuracy_of_seed(model, N, drawn) for drawn in seeds]))
 
 
 def accuracy_of_seed(model: Model, N: float, drawn: Draws) -> float:
@@ -91,7 +87,7 @@ def tokens_beside_labels(n: np.ndarray, L: int, normals: np.ndarray) -> np.ndarr
     which the mean, the variance and the skewness are kept.
     """
     expected = L / len(n) * n[:, None]
-    noise = np.sqrt(expected) * normals + (normals**2 - 1) / 6 * (n[:, None] > 0)
+    noise = np.sqrt(expected) * normals + (normals**2 - 1) / 6 * (expected > 0)
     return np.diag(n) + noise - noise.mean(1, keepdims=True)
 
 

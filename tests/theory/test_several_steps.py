@@ -9,6 +9,7 @@ from jaxrecall import load, theory
 from jaxrecall.errors import TheoryError
 from jaxrecall.fit import fit
 from jaxrecall.theory import Model
+from jaxrecall.theory.first_steps import are_drawn
 from jaxrecall.theory.several_steps import tokens_beside_labels
 
 LONG = Model(V=64, d=64, L=1024, trigger_in_value=False, eta=512.0, first_steps=128)
@@ -46,6 +47,12 @@ def test_more_steps_than_samples_allow_are_refused():
         theory.accuracy(short, 98)
     with pytest.raises(TheoryError, match=r"^eta: got 8192 .* else steps diverge"):
         theory.accuracy(LONG.replace(eta=8192), 2000)
+
+
+def test_counts_are_drawn_only_where_they_fit_and_all_sizes_are_given():
+    assert are_drawn(LONG)
+    for other in (LONG.replace(V=4096, L=8192), LONG.replace(V=None)):
+        assert not are_drawn(other)
 
 
 def test_accuracy_rises_with_samples_from_none_to_all():
