@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 ISAS := SSE4_2 AVX2
 
-.PHONY: sweep test test-all portable attack slurm versions bench accelerators study papers docs docs-check lint lock clean
+.PHONY: sweep test test-all portable attack slurm versions bench accelerators study study-long papers docs docs-check lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -57,12 +57,17 @@ REPORT-late := --x d --panels optimizer trains
 REPORTED := late capacity mlp bound phase
 DRAWN := first-steps storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
 DRAWN += held-out held-out-levels orthogonal width-gaussian width-undecided theory-held-out
-DRAWN += budget precision precision-small
+DRAWN += budget precision precision-small pool
+LONG_STUDIES := $(filter-out $(REPORTED) $(DRAWN),$(notdir $(wildcard results/study/*)))
 
-study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, one to two hours on 2 cores
+study: .venv/installed-dev  ## run the studies that take less than an hour each, two at a time, and draw all figures, two hours on 2 cores; names those that it leaves out
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
+	@echo "left out, make study-long runs them: $(LONG_STUDIES)"
+
+study-long: .venv/installed-dev  ## run the studies that `make study` leaves out, two at a time, three to five hours on 2 cores
+	$(MAKE) --jobs 2 $(LONG_STUDIES:%=results/study/%/table.parquet)
 
 LONG_PAPERS := muon muon-iterates muon-two-steps
 PAPERS := $(filter-out $(LONG_PAPERS),$(patsubst sweeps/papers/%.yaml,%,$(wildcard sweeps/papers/*.yaml)))
@@ -80,6 +85,9 @@ $(BIN)/python -m jaxrecall.compact $(@D) --prune
 endef
 
 results/study/%/table.parquet: sweeps/%.yaml
+	$(sweep_and_compact)
+
+results/study/%/table.parquet: examples/%.yaml
 	$(sweep_and_compact)
 
 results/papers/%/table.parquet: sweeps/papers/%.yaml
