@@ -50,6 +50,12 @@ THETAS = (0.25, 0.5, 0.9)
 TRIGGER = {True: "in", False: "out"}
 """The path of the trigger in words: in the value path, or out of it."""
 
+N_STAR = {
+    "N_star": "N*: samples for a test accuracy of 1/2",
+    "L": "L: sequence length, tokens",
+}
+"""The labels of figures of N* against L."""
+
 DASHED = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
 """The style of lines of theory in figures."""
 
