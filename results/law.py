@@ -80,9 +80,13 @@ def searched(study):
     )
 
 
+PATHS = {True: "trigger in the value", False: "trigger only in the key"}
+"""Where the trigger is, in the words and in the order of figures."""
+
+
 def with_trigger(rows):
     """Returns rows with a column that says where the trigger is in words."""
-    return rows.assign(trigger="trigger " + rows["trigger_in_value"].map(TRIGGER))
+    return rows.assign(trigger=rows["trigger_in_value"].map(PATHS))
 
 
 @cache
