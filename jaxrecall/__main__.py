@@ -6,10 +6,10 @@ seeds.
   jaxrecall examples [NAME]    list grids, launch files and a notebook, or copy one here
   jaxrecall sweep --grid FILE  run a grid: a table and a figure (--dry-run: its cost)
   jaxrecall status DIR         show what a results folder has and what is left to do
-  jaxrecall compact DIR        merge the part files of a results folder into one table
+  jaxrecall compact DIR        merge the Parquet files of a folder into one table
   jaxrecall fit DIR            find thresholds N* of a table, and their exponents
   jaxrecall report DIR         one HTML page: figures, laws, theory and provenance
-  jaxrecall theory V=.. d=.. L=..  predict N*, the least width and more, without a run
+  jaxrecall theory V=.. d=.. L=..  predict N*, the least d and more, without a run
 
   jaxrecall --version          the version of the package, and that of its numbers
 

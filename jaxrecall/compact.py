@@ -146,14 +146,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit code: 0 done, 2 refused."""
     parser = Parser(
         "compact",
-        "Merge the parts of a results folder into DIR/table.parquet, sorted, each row"
-        " once.",
+        "Merge the Parquet files of a results folder into DIR/table.parquet, sorted,"
+        " each row once.",
     )
     parser.add_argument("folder", metavar="DIR", help="results folder")
     parser.add_argument(
         "--prune",
         action="store_true",
-        help="then remove the parts whose rows are in the table",
+        help="then remove the files whose rows are in the table",
     )
     args = parser.parse_args(argv)
     result = compact(args.folder, args.prune)
@@ -168,7 +168,7 @@ def lines(result: Compacted, pruned: bool) -> Iterator[str]:
     if pruned:
         removed = f"{result.n_parts} removed"
     yield (
-        f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates"
+        f"{result.n_parts} files merged ({removed}), {result.n_dropped} duplicates"
         " dropped"
     )
     for path, why in result.unreadable:

@@ -54,7 +54,7 @@ def compare(frame: Table, axis: str, **arguments: Any) -> Table:
 def parser() -> argparse.ArgumentParser:
     p = Parser(
         "fit",
-        "Finds where accuracy crosses theta, as N*, cell by cell, and the exponents of"
+        "Finds where accuracy crosses theta, as N*, and the exponents of"
         " N* ~ product of axis^exponent.",
         epilog=f"Method: {METHOD_TEXT}.",
     )
@@ -175,7 +175,7 @@ def _add_laws(add: Callable[..., object]) -> None:
         nargs="+",
         default=[],
         help=(
-            "a law for the cells where EXPR holds, as in 'L**2 > 10 * V' or"
+            "a law for the configurations where EXPR holds, as in 'L**2 > 10 * V' or"
             " \"optimizer == 'muon'\"; several give a law each"
         ),
     )
@@ -187,7 +187,7 @@ def _add_laws(add: Callable[..., object]) -> None:
     add(
         "--best",
         metavar="AXIS",
-        help="take the best value of an axis, such as lr, in each cell",
+        help="take the best value of an axis, such as lr, in each configuration",
     )
     add(
         "--law",

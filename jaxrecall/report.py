@@ -25,8 +25,8 @@ def parser() -> argparse.ArgumentParser:
         "One HTML page with figures, thresholds, exponents, theory and provenance; the"
         " figures as files beside it.",
         epilog=(
-            "An axis is a column that varies between cells: d, L, V, m, ... A phase"
-            " diagram takes N and arithmetic too: 'm * d' N."
+            "An axis is a column that varies between configurations: d, L, V, m, ..."
+            " A phase diagram takes N and arithmetic too: 'm * d' N."
         ),
     )
     add = p.add_argument
@@ -115,8 +115,8 @@ def _add_looks(add: Callable[..., object]) -> None:
         action="append",
         default=[],
         help=(
-            "a module, or its .py file, to import if rows name its laws; theory is then"
-            " drawn for them (default: nothing is imported)"
+            "a module, or its .py file, to import if rows name its distributions;"
+            " theory is then drawn for them (default: nothing is imported)"
         ),
     )
     add(

@@ -145,6 +145,12 @@ def bound():
 
     The columns are the limits, each decoder, and the three steps.
     """
+    return thresholds()
+
+
+@cache
+def thresholds():
+    """Returns N* of the three steps and of decoders in the study, with the limits."""
     rows = load(STUDY / "bound")
     tables = [
         fit(rows, [0.5], of=of).thresholds.assign(of=name)
@@ -272,6 +278,17 @@ def exponents(rows, of):
     }
 
 
+WORDS = {
+    True: "three steps, trigger in the value",
+    False: "three steps, trigger only in the key",
+    BENCHMARK: "Gaussian channel, a benchmark",
+    HIDDEN: "least of any trigger-blind learner",
+    SHOWN: "V ln 2: half of the labels occur",
+}
+"""What figures say of the three steps, by whether the trigger is in the value, and of
+the limits.
+"""
+
 FULL = {"linestyle": "-", "marker": "none", "width": 0.75}
 LINES = {
     BENCHMARK: DASHED | {"color": "0.55", "width": 1},
@@ -298,20 +315,23 @@ def in_panels(table):
 
 
 def against():
-    """N* of the three steps and of decoders with benchmark and bounds, V = 1024.
+    """N* of the three steps and of a decoder with their limits, V = 1024.
 
     The panels are along L at V / d = 1 and 4, and along d at two L.
     """
-    names = [*STEPS.values(), "assignment", "matched filter"]
+    names = [*STEPS.values(), "assignment"]
+    words = {name: WORDS[inside] for inside, name in STEPS.items()}
+    words["assignment"] = "assignment, from the first gradient"
     found = in_panels(measured().query("name in @names"))
-    found = found.assign(name=pd.Categorical(found["name"], names))
+    order = pd.Categorical(found["name"], names)
+    found = found.assign(name=order.rename_categories(words))
     sizes = sizes_of_lines()
-    theory = in_panels(of_steps(sizes))
+    theory = in_panels(of_steps(sizes)).replace({"name": words})
     over = [plot.Polyline(theory, "N_star", "theory (coloured), nothing fitted", FULL)]
     limits = in_panels(with_limits(sizes))
     for name, style in LINES.items():
         line = limits[["panel", "along"]].assign(N_star=limits[name])
-        over.append(plot.Points(line, "N_star", name, style, joined=True))
+        over.append(plot.Points(line, "N_star", WORDS[name], style, joined=True))
     return plot.figure(
         found,
         "N_star",
@@ -331,7 +351,7 @@ def against():
 
 def sizes_of_lines():
     """Returns the sizes along the lines of all panels."""
-    lengths = np.geomspace(4, 16384, 13).round().astype(int)
+    lengths = [4, *np.geomspace(64, 8192, 15).round().astype(int), 16384]
     widths = np.geomspace(230, 2300, 9).round().astype(int)
     cells = [*product([V], [V, V // 4], lengths), *product([V], widths, [4, 16384])]
     return pd.DataFrame(cells, columns=SIZES)
@@ -348,39 +368,34 @@ def of_steps(table):
 
 
 def decoders():
-    """Decoders of the first gradient with the three steps, benchmark and bound."""
-    rows = load(STUDY / "bound")
-    names = [*DECODERS.values()]
-    runs = rows.rename(columns=DECODERS)
-    runs = runs.melt([*SIZES, "N", "seed"], names, "decoder", "accuracy")
-    runs = runs.assign(decoder=pd.Categorical(runs["decoder"], names))
-    over = []
-    for name in (BENCHMARK, HIDDEN):
-        shares = by_ratio(known(rows, name))
-        over.append(plot.Polyline(shares, "accuracy", name, LINES[name]))
-    return plot.figure(
-        by_ratio(runs),
-        "accuracy",
-        x="N",
+    """N* of decoders of the first gradient and of the three steps, over the larger of
+    benchmark and bound, against V.
+    """
+    found = thresholds()
+    limit = found[[BENCHMARK, HIDDEN]].max(axis=1)
+    order = pd.Categorical(found["of"], [*DECODERS.values()][::-1], ordered=True)
+    found = found.assign(times=found["critical"] / limit, decoder=order)
+    found = found[["decoder", *SIZES, "c", "times"]].dropna()
+    square, wide = found.query("V == d"), found.query("V == 2 * d")
+    dotted = {"linestyle": ":", "open": True}
+    legend = "filled: V = d, open: V = 2 d"
+    drawn = plot.figure(
+        square.query("L == 8")[["decoder", "V", "times"]],
+        "times",
+        x="V",
         lines="decoder",
-        rows=["V / d", "L"],
-        columns="V",
-        over=over,
-        labels={"accuracy": "accuracy", "N": "N: samples", "decoder": ""},
+        joined=True,
+        scale="log",
+        over=[
+            plot.Polyline(square, "times", each="L"),
+            plot.Polyline(wide, "times", legend, dotted, each="L"),
+        ],
+        labels={
+            "times": "N* over the larger of benchmark and bound",
+            "V": "V; two lines each: L = 8 and 32",
+            "decoder": "",
+        },
+        size="4.6x3.4",
     )
-
-
-def by_ratio(table):
-    """Returns a table with V / d in place of d."""
-    return table.assign(**{"V / d": table["V"] // table["d"]}).drop(columns="d")
-
-
-def known(rows, name):
-    """Returns the share of pi that a limit allows to be known, along N at each size."""
-    parts = []
-    for size, N in rows.groupby(SIZES)["N"]:
-        size = dict(zip(SIZES, size, strict=True))
-        levels = np.geomspace(N.min(), N.max(), 65)
-        shares = [LIMITS[name](Model(**size), level) for level in levels]
-        parts.append(pd.DataFrame({"N": levels, "accuracy": shares}).assign(**size))
-    return pd.concat(parts)
+    drawn.axes[0].set_ylim(1, 200)
+    return drawn

@@ -20,6 +20,7 @@ from law import (
     BETWEEN,
     DASHED,
     LONG,
+    N_STAR,
     SHORT,
     SIZES,
     STUDY,
@@ -34,10 +35,6 @@ from law import (
 from jaxrecall import load, plot
 from jaxrecall.theory import Model, accuracy, critical_N, score_noise, seen
 
-N_STAR = {
-    "N_star": "N*: samples for a test accuracy of 1/2",
-    "L": "L: sequence length, tokens",
-}
 SEEDS = 12
 """The smallest number of seeds for which a level of N is drawn."""
 
@@ -310,7 +307,8 @@ FIGURES = {
     "mlp/activations": width.by_activation,
     "phase-mlp/planes-N": planes.by_samples,
     "phase-mlp/planes-L": planes.by_lengths,
-    "first-steps-long/against-L": first_steps.against_L,
+    "first-steps-long/headline": first_steps.headline,
+    "steps/arms": first_steps.arms,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,
     "first-steps-training-long/along-L": training.along_L,

@@ -9,7 +9,16 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from bound import HIDDEN, least
-from law import STUDY, TRIGGER, models_of, on_all_cores, searched, with_ends
+from law import (
+    DASHED,
+    N_STAR,
+    STUDY,
+    TRIGGER,
+    models_of,
+    on_all_cores,
+    searched,
+    with_ends,
+)
 from table import CRITICAL, as_table, with_interval
 
 import jaxrecall
@@ -257,34 +266,128 @@ def fixed_first_steps():
     return pd.DataFrame(found)
 
 
-IN_FIGURE = ["V == d == 64", "V == 64 and d == 256", "V == d == 128"]
+ETA_C = 2048
+"""The rate at which one step cancels the mean bias, at V = d = 64 and with the trigger
+in the key only.
+"""
+
+FIRST_STEPS = {
+    "one small step: $L^2$": (lambda L: 1, 1e-6 / ETA_C),
+    "one large step,\n$\\eta_c$: tends to $L^2$": (lambda L: 1, 1),
+    "L / 8 steps of\n$\\eta_c / 4$: about $L$": (lambda L: L // 8, 1 / 4),
+}
+"""What the headline says of the first steps of a line; their number as a function of L,
+and eta / eta_c.
+"""
 
 
-def against_L():
-    """N* against L by way, both paths of the trigger, at three V and d."""
-    found = ways().query(" or ".join(f"({pair})" for pair in IN_FIGURE))
-    found = found[found["way"] != MANY]
-    found = found.rename(columns={"critical": "N_star"})
-    sizes = "V = " + found["V"].astype(str) + ", d = " + found["d"].astype(str)
-    found = found.assign(sizes=sizes, trigger="trigger " + found["trigger"])
-    is_bound = found["way"] == BOUND
-    bound = found[is_bound].drop(columns=["lo", "hi", "way"])
-    style = {"linestyle": "-", "marker": "none", "color": "0"}
-    measured = found[~is_bound]
-    measured = measured.assign(way=measured["way"].astype(str))
-    return plot.figure(
-        measured,
+LEAST = "V ln 2: half of the labels occur"
+DOTTED = {"linestyle": ":", "marker": "none"}
+
+
+def headline():
+    """N* against L at V = d = 64, trigger in the key only, for three kinds of first
+    steps, with theory and with the least N* of any learner.
+    """
+    theory = pd.DataFrame(theory_of_first_steps())
+    least = pd.DataFrame({"L": [64, 16384], "N_star": 64 * np.log(2)})
+    drawn = plot.figure(
+        measured_first_steps(),
         "N_star",
         x="L",
-        lines="way",
-        columns="sizes",
-        rows="trigger",
-        over=[plot.Points(bound, "N_star", BOUND, style, joined=True)],
-        labels={
-            "N_star": "N*: samples for a test accuracy of 1/2",
-            "L": "L: sequence length, tokens",
-            "way": "",
-            "sizes": "",
-            "trigger": "",
-        },
+        lines="first",
+        over=[
+            plot.Polyline(theory, "N_star", style=DASHED),
+            plot.Polyline(least, "N_star", style=DOTTED),
+        ],
+        labels=N_STAR | {"first": ""},
+        size="4.6x3.4",
     )
+    drawn.legends[0].remove()
+    ax = drawn.axes[0]
+    ax.set_ylim(bottom=25)
+    title = "First steps of V_mat: V = d = 64, trigger in the key only"
+    samples = (
+        "noise: pool of 512 (small step), of 256 (large step), independent (L / 8)"
+    )
+    ax.set_title(f"{title}\n{samples}", fontsize=7.5)
+    spots = [(75, 4e4), (4600, 4e4), (4600, 1900)]
+    for spot, marks, first in zip(spots, ax.containers, FIRST_STEPS, strict=True):
+        color = marks.lines[0].get_color()
+        ax.text(*spot, first, color=color, fontsize=8, parse_math=True)
+    ax.text(1200, 50, LEAST, fontsize=8)
+    ax.text(75, 1e7, "dashed: theory, nothing fitted\nbars: 95 % interval", fontsize=8)
+    return drawn
+
+
+def arms():
+    """N* against L with the trigger in the value, by first and by last steps; an open
+    mark has no interval.
+    """
+    cells = searched("steps").query("trigger_in_value")
+    first = cells["first_steps"].map(lambda number: "1" if number == 1 else "L / 8")
+    last = cells["steps"].map({3: "1", 67: "65"})
+    cells = cells.assign(arm=first + " first, " + last + " last")
+    cells = cells[["arm", "L", "N_star", "lo", "hi"]].sort_values("L")
+    without = cells[cells["lo"].isna()].drop(columns=["lo", "hi"])
+    least = pd.DataFrame({"L": [64, 1024], "N_star": 64 * np.log(2)})
+    drawn = plot.figure(
+        cells,
+        "N_star",
+        x="L",
+        lines="arm",
+        joined=True,
+        over=[
+            plot.Points(without, "N_star", style={"open": True}),
+            plot.Polyline(least, "N_star", style=DOTTED),
+        ],
+        labels=N_STAR | {"arm": ""},
+        size="4.6x3.4",
+    )
+    drawn.legends[0].remove()
+    ax = drawn.axes[0]
+    ax.set_ylim(bottom=25)
+    ax.set_xlim(50, 5 * cells["L"].max())
+    title = "First and last steps of V_mat: V = d = 64, trigger in the value"
+    setting = "independent samples; bars: 95 % interval, open: no interval"
+    ax.set_title(f"{title}\n{setting}", fontsize=7.5)
+    ends = cells.groupby("arm").last()
+    for marks, (arm, end) in zip(ax.containers, ends.iterrows(), strict=False):
+        color = marks.lines[0].get_color()
+        spot = end["L"] * 1.1, end["N_star"]
+        ax.text(*spot, arm, color=color, va="center", fontsize=8)
+    ax.text(120, 48, LEAST, fontsize=8)
+    return drawn
+
+
+def measured_first_steps():
+    """Returns the measured N* of the lines of the headline.
+
+    That of one small step is of the study law.
+    """
+    cells = pd.concat([searched("law"), searched("first-steps-long")])
+    condition = "V == d == 64 and not trigger_in_value and theta == 0.5 and L >= 64"
+    cells = cells.query(condition)
+    number = cells["first_steps"].fillna(1)
+    lines = []
+    for first, (number_at, relative) in FIRST_STEPS.items():
+        is_of = np.isclose(cells["eta"], relative * ETA_C, rtol=1e-6, atol=0)
+        line = cells[is_of & (number == cells["L"].map(number_at))]
+        lines.append(line.assign(first=first))
+    measured = pd.concat(lines)
+    measured["first"] = pd.Categorical(measured["first"], [*FIRST_STEPS])
+    return measured[["first", "L", "N_star", "lo", "hi"]]
+
+
+def theory_of_first_steps():
+    """Yields the predicted N* of the lines of the headline at powers of two of L."""
+    key_only = Model(V=64, d=64, L=64, trigger_in_value=False)
+    models, places = [], []
+    for first, (number_at, relative) in FIRST_STEPS.items():
+        for L in (2 ** np.arange(6, 15)).tolist():
+            first_steps = number_at(L)
+            eta = relative * ETA_C
+            models.append(key_only.replace(L=L, eta=eta, first_steps=first_steps))
+            places.append({"first": first, "L": L})
+    for place, N_star in zip(places, on_all_cores(critical_N, models), strict=True):
+        yield place | {"N_star": N_star}

@@ -50,6 +50,12 @@ THETAS = (0.25, 0.5, 0.9)
 TRIGGER = {True: "in", False: "out"}
 """The path of the trigger in words: in the value path, or out of it."""
 
+N_STAR = {
+    "N_star": "N*: samples for a test accuracy of 1/2",
+    "L": "L: sequence length, tokens",
+}
+"""The labels of figures of N* against L."""
+
 DASHED = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
 """The style of lines of theory in figures."""
 
@@ -74,9 +80,13 @@ def searched(study):
     )
 
 
+PATHS = {True: "trigger in the value", False: "trigger only in the key"}
+"""Where the trigger is, in the words and in the order of figures."""
+
+
 def with_trigger(rows):
     """Returns rows with a column that says where the trigger is in words."""
-    return rows.assign(trigger="trigger " + rows["trigger_in_value"].map(TRIGGER))
+    return rows.assign(trigger=rows["trigger_in_value"].map(PATHS))
 
 
 @cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from law import DASHED, STUDY, TRIGGER, on_all_cores
+from law import DASHED, STUDY, TRIGGER, on_all_cores, with_trigger
 from scipy.special import stdtrit
 from table import as_table
 from width import REQUIRED, in_thousands
@@ -96,7 +96,7 @@ def plane(up, condition):
 
     Lines are at an accuracy of one half, and crosses mark undecided cells.
     """
-    table = cells().merge(predicted(), on=KEY).query(condition)
+    table = with_trigger(cells()).merge(predicted(), on=KEY).query(condition)
     states = pd.Categorical(table["state"].map(STATES), STATES.values())
     table = table.assign(state=states, width=D * table["m"])
     undecided = table[table["undecided"]].drop(columns="state")
@@ -120,6 +120,7 @@ def plane(up, condition):
             "L": "L: tokens in a sequence",
             "activation": "",
             "embedding": "",
+            "trigger": "",
         },
         style=Path(__file__).with_name("planes.mplstyle"),
     )

@@ -311,41 +311,40 @@ def structure_sides():
 
 
 def collapsed():
-    """N* against V/d and against V/d_eff by law, for each length and trigger path.
+    """N* against V/d_eff by law, for each length and trigger path.
 
-    The lines are the theory of isotropic rows.
+    The lines are the theory of isotropic embeddings.
     """
     found = with_trigger(measured().query("N_star > 0"))
     found = found.assign(law=pd.Categorical(found["law"], LAWS))
-    ratios = {"d": found["x_d"], "d_eff": found["x_effective"]}
-    both = [found.assign(width=width, ratio=ratio) for width, ratio in ratios.items()]
-    both = pd.concat(both)[[*PANEL, "width", "V", "law", "ratio", "N_star"]]
-    large, small = both.query("V == 128"), both.query("V == 64")
+    found = found.assign(ratio=found["x_effective"])
+    found = found[[*PANEL, "trigger_in_value", "V", "law", "ratio", "N_star"]]
+    large, small = found.query("V == 128"), found.query("V == 64")
     theory = isotropic(found)
     dashed = DASHED | {"zorder": 4}
     dotted = dashed | {"linestyle": ":"}
     hollow = {"open": True, "linestyle": "none"}
     over = [
         plot.Points(large, "N_star"),
-        plot.Points(small, "N_star", "V = 64: open", hollow),
+        plot.Points(small, "N_star", "open: V = 64", hollow),
         plot.Polyline(theory.query("V == 64"), "N_star", "theory, V = 64", dotted),
         plot.Polyline(theory.query("V == 128"), "N_star", "theory, V = 128", dashed),
     ]
     # a figure refuses two estimates of a line at one place, so `over` has all of them
     return plot.figure(
-        large.drop_duplicates([*PANEL, "width", "law", "ratio"]),
+        large.drop_duplicates([*PANEL, "law", "ratio"]).drop(
+            columns="trigger_in_value"
+        ),
         "N_star",
         x="ratio",
         lines="law",
-        rows="width",
         columns=PANEL,
         over=over,
         scale="log",
-        share_x=False,
-        size="5.5x4.8",
+        size="5.5x3",
         labels={
             "N_star": "N*: samples for a test accuracy of 1/2",
-            "ratio": "V / width",
+            "ratio": "V / d_eff",
             "law": "",
             "trigger": "",
         },
@@ -354,7 +353,7 @@ def collapsed():
 
 def isotropic(found):
     """Returns the predicted N* of isotropic rows along V / d_eff, in each panel."""
-    places = found.groupby(["L", "trigger_in_value"])["x_effective"]
+    places = found.groupby(["L", "trigger_in_value"])["ratio"]
     ends = places.agg(["min", "max"]) - 1
     tables = []
     for (L, inside), (low, high) in ends.iterrows():
@@ -364,9 +363,7 @@ def isotropic(found):
     table = pd.concat(tables)
     width = (table["V"] / table["ratio"]).round().clip(lower=2).astype(int)
     N_star = predicted(models_of(table.assign(d=width), "trigger_in_value"))
-    return with_trigger(
-        table.assign(ratio=table["ratio"] + 1, N_star=N_star, width="d_eff")
-    )
+    return with_trigger(table.assign(ratio=table["ratio"] + 1, N_star=N_star))
 
 
 PARAMETERS = {
@@ -378,7 +375,7 @@ PARAMETERS = {
 
 
 def along():
-    """N* over that of gaussian rows against each parameter, at V 128, d 128."""
+    """N* over that of gaussian embeddings against each parameter, at V 128, d 128."""
     found = with_trigger(both_sides().query("V == 128 and d == 128"))
     plain = found.query("law == 'gaussian'").set_index(PANEL)["N_star"]
     found = found.join(plain.rename("plain"), on=PANEL)
@@ -410,7 +407,7 @@ def along():
         joined=True,
         share_x=False,
         labels={
-            "N_star": "N* over that of gaussian rows",
+            "N_star": "N* over that of gaussian embeddings",
             "value": "value of the parameter",
             "parameter": "",
             "trigger": "",

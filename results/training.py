@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from bound import HIDDEN, LINES, least
+from bound import HIDDEN, LINES, WORDS, least
 from first_steps import SEVERAL, ways
-from law import DASHED, searched
+from law import DASHED, N_STAR, searched
 from table import as_table, with_interval
 
 from jaxrecall import plot
@@ -68,23 +68,32 @@ def along_L():
     lines = expected(lengths.round().astype(int))
     steps = lines.assign(N_star=lines[STEPS])
     bound = lines.assign(N_star=lines[HIDDEN])
-    first = ways().query("V == 64 and d == 64 and trigger == 'out' and way == @SEVERAL")
-    first = first.query("L <= @lengths.max()").rename(columns={"critical": "N_star"})
+    first = ways().query("V == d == 64 and trigger == 'out' and L <= @lengths.max()")
+    first = first[first["way"] == SEVERAL].rename(columns={"critical": "N_star"})
     over = [
-        plot.Points(first[["L", "N_star"]], "N_star", SEVERAL, ABOVE, joined=True),
-        plot.Polyline(steps, "N_star", STEPS, DASHED),
-        plot.Points(bound, "N_star", HIDDEN, LINES[HIDDEN], joined=True),
+        plot.Points(
+            first[["L", "N_star"]],
+            "N_star",
+            "three steps after L / 8 first steps, eta_c / 4",
+            ABOVE,
+            joined=True,
+        ),
+        plot.Polyline(steps, "N_star", "three steps, eta -> 0, theory", DASHED),
+        plot.Points(bound, "N_star", WORDS[HIDDEN], LINES[HIDDEN], joined=True),
     ]
-    return plot.figure(
+    drawn = plot.figure(
         found.assign(training="from zero, " + found["optimizer"]),
         "N_star",
         x="L",
         lines="training",
         joined=True,
         over=over,
-        labels={
-            "N_star": "N*: samples for a test accuracy of 1/2",
-            "L": "L: sequence length, tokens",
-            "training": "",
-        },
+        labels=N_STAR | {"training": ""},
+        size="4.6x4.2",
     )
+    ax = drawn.axes[0]
+    ax.set_ylim(top=2e5)
+    pool, longest = found[["pool", "L"]].max()
+    samples = f"a pool of {pool:g} at L = {longest:g}, else independent samples"
+    ax.set_title(f"V = d = 64, trigger only in the key; {samples}", fontsize=6.5)
+    return drawn

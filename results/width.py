@@ -7,7 +7,16 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from law import DASHED, STUDY, TRIGGER, beside_theory, models_of, on_all_cores, searched
+from law import (
+    DASHED,
+    STUDY,
+    TRIGGER,
+    beside_theory,
+    models_of,
+    on_all_cores,
+    searched,
+    with_trigger,
+)
 from table import ERRORS, TOLD, as_table, each, with_interval
 
 from jaxrecall import load, plot
@@ -126,6 +135,7 @@ LABELS = {
     "accuracy": "test accuracy, N = 16777216",
     "activation": "",
     "kind": "",
+    "trigger": "",
 }
 
 
@@ -155,7 +165,7 @@ def by_size():
 
 def by_activation():
     """Accuracy against x for all activations at V = 256, with that at m = 0."""
-    rows = accuracies("V == 256 and d in (36, 96)")
+    rows = with_trigger(accuracies("V == 256 and d in (36, 96)"))
     places = ["trigger", "d"]
     without = rows[rows["m"] == 0].groupby(places, as_index=False)["accuracy"].mean()
     rows = rows[rows["m"] > 0]

@@ -106,7 +106,7 @@ class Mixed(Activation):
     N(0, 1).
     """
 
-    linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
+    linear: float = parameter(0.3, "weight of the linear term", low=-1.0, high=1.0)
 
     def value_and_slope(
         self, u: Numbers, xp: ModuleType, erf: Erf

@@ -40,10 +40,10 @@ separates them.
 """
 
 _SOURCE = {
-    "leakage": "of the part of w along z_trig",
-    "bias": "of the part of the rest along Sigma_c zbar",
-    "mlp": "of the part of what is left that changes when W_in is redrawn",
-    "gradient": "of the part that remains",
+    "leakage": "of the component of w along z_trig",
+    "bias": "of the component of the rest along Sigma_c zbar",
+    "mlp": "of the component of what is left that changes when W_in is redrawn",
+    "gradient": "of the component that remains",
 }
 _DIAGNOSED = {
     f"noise_{noise}": (
@@ -105,10 +105,13 @@ _TRACED = {
         " recipe alone",
     ),
     "W_norm": ("float64", "Frobenius norm of W_KQ"),
-    "Z_in_norm": ("float64", "root mean square norm of the rows of Z_in"),
-    "Z_out_norm": ("float64", "root mean square norm of the rows of Z_out"),
-    "Z_in_overlap": ("float64", "root mean square cosine between two rows of Z_in"),
-    "Z_out_overlap": ("float64", "root mean square cosine between two rows of Z_out"),
+    "Z_in_norm": ("float64", "root mean square norm of the input embeddings"),
+    "Z_out_norm": ("float64", "root mean square norm of the output embeddings"),
+    "Z_in_overlap": ("float64", "root mean square cosine between two input embeddings"),
+    "Z_out_overlap": (
+        "float64",
+        "root mean square cosine between two output embeddings",
+    ),
 }
 
 ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
@@ -208,7 +211,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at"
         " L > 1, snr and trigger_cosine are null",
     ),
-    "form": ("string", "which form of the computation ran"),
+    "form": ("string", "which code path ran"),
     "draw_check": (
         "int64",
         "32-bit hash of the first random draws of the run; equal draws have equal"

@@ -177,13 +177,16 @@ class Data:
         high_with_pool=MAX_LENGTH,
     )
     tokens: LawField[TokenLaw] = _law(
-        "static", "law of the tokens", "uniform", TokenLaw
+        "static", "distribution of the tokens", "uniform", TokenLaw
     )
     noise_tokens: LawField[TokenLaw] = _law(
-        "static", "law of the noise tokens; tokens unless given", None, TokenLaw
+        "static",
+        "distribution of the noise tokens; tokens unless given",
+        None,
+        TokenLaw,
     )
     fresh_batches: bool = declared(
-        "traced", "each of the three steps draws its own N samples", False
+        "traced", "each of the three steps draws N new samples", False
     )
     label_noise: float = declared(
         "traced",
@@ -194,13 +197,13 @@ class Data:
     )
     streams: str = declared(
         "draws",
-        "points share random numbers, or each has its own",
+        "points share random numbers, or have independent ones",
         "common",
         choices=("common", "independent"),
     )
     pool: int | None = declared(
         "static",
-        "noise sequences that the samples share; none: each sample has its own",
+        "noise sequences that the samples share; none: independent samples",
         None,
         "K",
         low=1,
@@ -239,16 +242,18 @@ class Architecture:
         "size", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20
     )
     embedding: LawField[EmbeddingLaw] = _law(
-        "traced", "law of the embeddings", "gaussian", EmbeddingLaw
+        "traced", "distribution of the embeddings", "gaussian", EmbeddingLaw
     )
     embedding_out: LawField[EmbeddingLaw] = _law(
-        "static", "law of Z_out; embedding unless given", None, EmbeddingLaw
+        "static", "distribution of Z_out; embedding unless given", None, EmbeddingLaw
     )
     activation: LawField[Activation] = _law(
         "static", "nonlinearity of the MLP", "relu", Activation, "phi"
     )
     trigger_in_value: bool = declared(
-        "traced", "the value of the informative token holds z_trig too", True
+        "traced",
+        "z_trig is in the value of the informative token, not only in its key",
+        True,
     )
 
     @staticmethod
@@ -304,7 +309,7 @@ class Recipe:
     )
     exact: str = declared(
         "form",
-        "shortcuts; guarded: where a computed bound allows, full: none",
+        "fast code paths; guarded: where a computed error bound allows, full: none",
         "guarded",
         choices=("guarded", "full"),
     )
@@ -397,7 +402,7 @@ class Training:
             allowed = "up to N, or none for all samples"
             yield _clash(point, "batch", ["N"], allowed, "batch <= N")
         if point.batch and point.fresh_batches:
-            allowed = "none, for every step draws its own N samples"
+            allowed = "none, for every step draws N new samples"
             yield _clash(point, "batch", ["fresh_batches"], allowed)
         if point.fresh_batches and point.pool:
             allowed = "false, for one pool serves all further steps"

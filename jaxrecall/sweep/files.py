@@ -129,7 +129,7 @@ def local_path(path: str | Path) -> Path:
         raise StoreError(
             f"{path}: is not on this machine's file systems; allowed: a folder, on a"
             " network file system too. To keep results in an object store, copy the"
-            " folder there (its parts never change, so any sync tool will do)"
+            " folder there (its files never change, so any sync tool will do)"
         )
     return Path(os.path.expanduser(path))
 

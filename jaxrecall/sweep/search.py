@@ -99,8 +99,7 @@ OUTCOMES = {
     "plateau": "accuracy levels off before theta",
     "nonfinite": "a run overflowed, so its accuracy is unknown",
     "unfinished": (
-        "the search of this cell was interrupted or a run of it failed; the same"
-        " command resumes it"
+        "the search was interrupted or a run of it failed; the same command resumes it"
     ),
 }
 """A dict from each possible outcome of a cell's search to its description."""

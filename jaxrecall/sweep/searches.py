@@ -385,7 +385,7 @@ class Searches:
     def __str__(self) -> str:
         theta = ", ".join(map("{:g}".format, self.search.theta))
         finished = f"{self.n_finished} of {len(self.every)} finished"
-        cells = plural(len(self.every) // len(self.search.theta), "cell")
+        cells = plural(len(self.every) // len(self.search.theta), "configuration")
         return (
             f"search for the {self.axis} where accuracy crosses {theta} in {cells},"
             f" {finished}"

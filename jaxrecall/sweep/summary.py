@@ -13,7 +13,7 @@ from typing import Any
 
 Values = Any  # a number, or an array of numbers
 
-ALLOWED = 'mean, median, or the share of seeds above a level, as in "above 0.9"'
+ALLOWED = 'mean, median, or the fraction of seeds above a level, as in "above 0.9"'
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 

@@ -44,9 +44,9 @@ NOT_SHOWN = ("gamma", "gamma2", "root_seed", *SAME_AS)
 def parser() -> Parser:
     p = Parser(
         "theory",
-        "Print what the formulas predict: critical N, the least width, what limits"
-        " recall, and where the formulas do not hold. With a grid or a table, print"
-        " its points with the predicted accuracy and critical size of each.",
+        "Print what the formulas predict: critical N, the capacity threshold of d, what"
+        " limits recall, and where the formulas do not hold. With a grid or a table,"
+        " print its points with the predicted accuracy and critical size of each.",
         epilog="The formulas and their errors: docs/theory.md.",
     )
     add = p.add_argument

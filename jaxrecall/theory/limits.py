@@ -24,18 +24,18 @@ within a factor of 2. It is also the mean error of the predicted accuracy.
 
 AT_SMALL_ETA = (
     "assumed: three steps, eta near 0, equally frequent tokens, d at least about 10",
-    "measured: at theta = 0.5, critical N of 237 cells is off by 6 to 8 % in the median"
-    " cell and 40 % in the worst",
+    "measured: at theta = 0.5, critical N of 237 configurations is off by 6 to 8 % in"
+    " the median and 40 % in the worst",
 )
 AT_FINITE_ETA = (
     "assumed: predictions that stay nearly uniform, equally frequent tokens",
-    "measured: at theta = 0.5, critical N of four cells with several first steps and"
-    " the trigger in the value path is off by up to 6 %",
+    "measured: at theta = 0.5, critical N of four configurations with several first"
+    " steps and the trigger in the value is off by up to 6 %",
 )
 DRAWN = (
-    "assumed: equally frequent tokens that are drawn, and the trigger in the key alone",
-    "measured: at theta = 0.5, critical N of 27 cells is off by 6 % in the median cell"
-    " and 33 % in the worst",
+    "assumed: equally frequent tokens that are drawn, and the trigger in the key only",
+    "measured: at theta = 0.5, critical N of 27 configurations is off by 6 % in the"
+    " median and 33 % in the worst",
 )
 
 

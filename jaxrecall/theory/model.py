@@ -179,8 +179,8 @@ class Model:
             if module := not_imported(given.get(name)):  # the table may be untrusted
                 raise TheoryError(
                     f"{name}: got {shown(plain(given[name]))}, whose module {module} is"
-                    " not imported for a table that names it; allowed: laws of modules"
-                    " that are imported"
+                    " not imported for a table that names it; allowed:"
+                    " distributions of modules that are imported"
                 )
         return cls(**given)
 
@@ -203,8 +203,8 @@ class Model:
         moments = self.embedding.moments
         if moments is None:
             raise TheoryError(
-                f"embedding: got '{self.embedding}'; theory covers laws that give"
-                f" moments: {_laws_where(lambda moments: True)}, equicorrelated"
+                f"embedding: got '{self.embedding}'; theory covers distributions that"
+                f" give moments: {_laws_where(lambda moments: True)}, equicorrelated"
             )
         return moments
 

@@ -333,56 +333,35 @@ def newton_schulz():
     return at(rows("muon"), d=256, V=8192).sort_values("optimizer")
 
 
-RUN = ["schedule", "alpha", "t"]
-
-
-def of_all_schedules():
-    """Returns recalled items / d as the column `part`.
-
-    There is a row for each schedule, alpha, t, d and seed.
-    """
-    table = pd.concat(map(scheduled, SCHEDULES)).rename(columns={"": "schedule"})
-    table["part"] = table["recalled"] / table["d"]
-    table["schedule"] = pd.Categorical(table["schedule"], [*SCHEDULES])
-    return table[[*RUN, "d", "counts", "seed", "part"]]
-
-
-def predicted_slopes(means):
-    """Returns lines of the predicted slope through the middle of the cells that count.
-
-    There is no line if fewer than WIDTHS widths count.
-    """
-    parts = []
-    for (_, alpha, t), mine in means[means["counts"]].groupby(RUN, observed=True):
-        if len(mine) >= WIDTHS:
-            logs = np.log(mine[["d", "part"]])
-            middle = logs.mean()
-            rise = (predicted(alpha, t) - 1) * (logs["d"] - middle["d"])
-            parts.append(mine.assign(part=np.exp(middle["part"] + rise)))
-    return pd.concat(parts)
-
-
 def figure():
-    """Items recalled per width against d, after each step."""
-    runs = of_all_schedules()
-    cells = runs.groupby([*RUN, "d", "counts"], observed=True)
-    means = cells["part"].mean().reset_index()
-    above = means[~means["counts"]]
-    ring = {"marker": "o", "size": 2, "linestyle": "none", "markerfacecolor": "none"}
+    """The exponent in d of the recalled items against the step, by schedule."""
+    runs = pd.concat(map(scheduled, SCHEDULES)).rename(columns={"": "schedule"})
+    found = []
+    for (schedule, alpha, t), mine in runs[runs["counts"]].groupby(
+        ["schedule", "alpha", "t"], observed=True
+    ):
+        if mine["d"].nunique() >= WIDTHS:
+            mean, lo, hi = exponent(mine)
+            place = {"schedule": schedule, "alpha": alpha, "t": t}
+            found.append(place | {"exponent": mean, "lo": lo, "hi": hi})
+    found = pd.DataFrame(found)
+    found["schedule"] = pd.Categorical(found["schedule"], [*SCHEDULES])
+    steps = np.linspace(1, max(STEPS), 41)
+    claim = pd.DataFrame(product(ALPHAS, steps), columns=["alpha", "t"])
+    claim["exponent"] = predicted(claim["alpha"], claim["t"])
     return plot.figure(
-        runs.drop(columns="counts"),
-        "part",
-        x="d",
-        lines="t",
-        rows="schedule",
-        columns="alpha",
-        band="95 %",
-        scale="log",
-        over=[
-            plot.Polyline(predicted_slopes(means), "part", "predicted slope", CLAIM),
-            plot.Polyline(above, "part", "predicted above V / 4", ring),
-        ],
-        labels={"t": "step", "schedule": "", "part": "recalled items / d"},
+        found,
+        "exponent",
+        x="t",
+        lines="alpha",
+        columns="schedule",
+        scale="linear",
+        over=[plot.Polyline(claim, "exponent", "claim", CLAIM)],
+        labels={
+            "t": "step",
+            "schedule": "",
+            "exponent": "exponent of recalled items in d",
+        },
     )
 
 

@@ -552,7 +552,7 @@ def along_d(on):
     )
     equal = table.query("labels == 8 and kind == 'equal weights'")
     claim = power_law(equal, "d", "error", -1, 0).assign(labels=8)
-    named = "Cabannes: error (alpha 2)"
+    named = "error (alpha 2)"
     panels(table, "error", named, claim, x="d", columns="labels", scale="log", on=on)
 
 
@@ -561,7 +561,7 @@ def along_N(on):
     parts, claims = [], []
     for alpha, column in ALPHAS.items():
         one_hot = infinite_width(alpha)
-        parts.append((one_hot, "error", {"kind": "one-hot rows", "alpha": alpha}))
+        parts.append((one_hot, "error", {"kind": "one-hot embeddings", "alpha": alpha}))
         polar = at(rows("cabannes"), optimizer="polar", V=1024, **{"tokens.s": alpha})
         for d in (64, 256):
             settings = {"kind": f"polar, d {d}", "alpha": alpha}
@@ -569,7 +569,7 @@ def along_N(on):
         claim = power_law(one_hot, "N", "error", 1 / alpha - 1)
         claims.append(claim.assign(alpha=alpha))
     table, claim = errors_along("N", *parts), pd.concat(claims)
-    named = "Cabannes: error"
+    named = "error"
     panels(table, "error", named, claim, x="N", columns="alpha", scale="log", on=on)
 
 
@@ -585,7 +585,7 @@ def capacities(on):
     for kind, mine in table[table["rows"] == "V* ln V*"].groupby("kind"):
         claim = power_law(mine, x, "facts", 1)
         claims.append(claim.assign(kind=kind, rows="V* ln V*"))
-    claim, named = pd.concat(claims), "Nichani: facts at 99 %"
+    claim, named = pd.concat(claims), "facts at 99 %"
     panels(table, "facts", named, claim, x=x, columns="rows", scale="log", on=on)
 
 
@@ -606,7 +606,7 @@ def rare_and_frequent(on):
     panels(
         pd.concat(best),
         "rare",
-        "Wang: probability of rare labels",
+        "probability of rare labels",
         lines=[],
         x=x,
         columns="rows",
@@ -620,10 +620,10 @@ def rare_and_frequent(on):
 
 def by_vocabulary(on):
     """Draws the bits of a trained entry along V."""
-    words = bits()["trains"].map({"V": "fixed rows", "VWZ": "trained rows"})
+    words = bits()["trains"].map({"V": "fixed embeddings", "VWZ": "trained embeddings"})
     table = bits()[["V", "d", "seed", "stored"]].assign(rows=words)
     claim = pd.DataFrame({"V": [table["V"].min(), table["V"].max()], "stored": 2.0})
-    named = "Allen-Zhu: bits a trained entry"
+    named = "bits a trained entry"
     panels(table, "stored", named, claim, "d", x="V", columns="rows", on=on)
 
 
@@ -640,22 +640,25 @@ def over_steps(on):
     panels(table, "error", named, x="step", columns="label noise", scale="log", on=on)
 
 
-PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_steps)
-
-
-def figure():
-    """The measurements behind the five claims."""
-    whole, places = divided(3, 2, width=7.5, height=8.5)
-    for draw, place in zip(PANELS, places, strict=True):
-        draw(place)
-    return whole
+FIGURES = {
+    "cabannes": (along_d, along_N),
+    "nichani": (capacities,),
+    "wang": (rare_and_frequent,),
+    "allen-zhu": (by_vocabulary,),
+    "label-noise": (over_steps,),
+}
+"""A dict from the name of the image of a paper to what draws its rows of panels."""
 
 
 def main(arguments):
     found = [row for rows_of in ROWS for row in rows_of()]
     print(markdown(HEADS, found))
     if "--draw" in arguments:
-        save("rows", figure())
+        for name, draws in FIGURES.items():
+            whole, places = divided(len(draws), 1, height=2.7 * len(draws))
+            for draw, place in zip(draws, places, strict=True):
+                draw(place)
+            save(name, whole)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ CLAIM = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
 def divided(n_rows, n_columns, height, width=5.5):
     """Returns a figure and a list of its parts, row by row; lengths are in inches."""
     whole = plt.figure(figsize=(width, height), dpi=200, layout="constrained")
-    return whole, [*whole.subfigures(n_rows, n_columns).flat]
+    parts = whole.subfigures(n_rows, n_columns, squeeze=False)
+    return whole, [*parts.flat]
 
 
 def save(name, figure):

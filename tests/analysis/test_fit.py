@@ -436,7 +436,7 @@ def test_copies_count_once():
         assert_close(mine, theirs, "roots")
     wider = fit(pd.concat([once, once[once["V"] == 256].assign(d=64)])).exponents
     assert (wider["n_cells"] == 3).all()
-    assert wider["warning"].str.startswith("as many unknowns as cells").all()
+    assert wider["warning"].str.startswith("as many unknowns as configurations").all()
 
 
 def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
@@ -672,7 +672,7 @@ def test_no_law_of_sizes_holds_across_the_values_of_an_axis_of_text():
         found = fit(named)
         assert len(found.remarks) == len(kept)
         assert_close(exponents(found), {"d": -1.3}, 0.05)
-        assert "the cells do not determine how N* depends on V" in str(found)
+        assert "the configurations do not determine how N* depends on V" in str(found)
 
 
 def test_a_table_in_which_no_axis_of_a_law_varies_says_so():

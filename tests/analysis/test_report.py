@@ -536,7 +536,7 @@ def test_a_report_of_another_column_and_another_summary(tmp_path):
     asked = ["--of", "hits", "--summary", "above 0.7", "--format", "svg"]
     assert cli.main([str(tmp_path / "t.parquet"), *asked]) == 0
     page = (tmp_path / "t-report.html").read_text()
-    assert "At which N does the share of seeds with hits from 0.7 cross 0.5?" in page
+    assert "At which N does the fraction of seeds with hits from 0.7 cross 0.5?" in page
     found = fit(frame, [0.5], of="hits", summary="above 0.7")
     assert all(rounded(star) in page for star in found.thresholds["critical"])
     assert "<th>theory</th>" not in page

@@ -103,7 +103,7 @@ def test_a_killed_worker_loses_nothing_and_runs_that_fail_are_told(trouble, caps
     trouble.write_text(f"trouble.unlink(); {KILL}")
     assert_frame_equal(rows(workers=2), alone)
     told = capsys.readouterr().err
-    assert told.count(": killed by SIGKILL; the rest of its share (") == 1
+    assert told.count(": killed by SIGKILL; the rest of its runs (") == 1
     assert "36/48 runs" in told
     assert "12 failed" in told
     assert_worker_is_gone()

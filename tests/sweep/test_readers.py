@@ -107,7 +107,7 @@ def test_parts_of_a_grid_with_two_laws_have_the_same_columns(grid, capsys):
         b"1",
     ]
     assert told("N") == [COLUMNS["N"][1].encode(), None]
-    assert told("per") == [b"helper of the grid", None]
+    assert told("per") == [b"variable of the grid", None]
 
 
 @pytest.mark.slow

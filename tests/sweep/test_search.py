@@ -465,7 +465,10 @@ def test_a_dry_run_of_a_search_tells_cells_runs_and_times(grid, capsys):
     told = capsys.readouterr().out
     times = re.search(r"about (\S+) s if cells .* range, (\S+) s if", told)
     assert 0 < float(times[1]) < float(times[2])
-    for axes, cells in (("{d: [2, 12], L: 3}", "2 cells"), ("{d: 2, L: 3}", "1 cell")):
+    for axes, cells in (
+        ("{d: [2, 12], L: 3}", "2 configurations"),
+        ("{d: 2, L: 3}", "1 configuration"),
+    ):
         assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
         assert f"in {cells}, 0 of" in capsys.readouterr().out
 

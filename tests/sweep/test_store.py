@@ -718,7 +718,7 @@ def test_the_command_counts_what_it_merged_and_lists_what_it_left(store, capsys)
         assert command.main([str(store.folder), *options]) == 0
         told.append(capsys.readouterr().out.splitlines())
     assert told[0][0].startswith(f"{store.table}: 3 rows, ")
-    kept = "2 parts merged (kept; --prune removes them), 1 duplicates dropped"
+    kept = "2 files merged (kept; --prune removes them), 1 duplicates dropped"
     assert told[0][1] == kept
     assert told[0][2].startswith("cannot be read, left unchanged: ")
-    assert told[1][1] == "2 parts merged (2 removed), 4 duplicates dropped"
+    assert told[1][1] == "2 files merged (2 removed), 4 duplicates dropped"

@@ -438,4 +438,4 @@ def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(
     told = events(f"{UNDRAWN} --set base.m=8 --set base.activation=identity")
     (said,) = (event["text"] for event in told if event["event"] == "message")
     n_full = (load(OUT).form == "full").sum()
-    assert said.endswith(f": {n_full} runs may not take a shortcut, about 0.0 s more")
+    assert said.endswith(f": {n_full} runs need the exact code path, about 0.0 s more")

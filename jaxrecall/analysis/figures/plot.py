@@ -540,8 +540,8 @@ def collapse(
     if n_crossing < 2:
         n_cells = groups(runs.levels, runs.axes).ngroups
         raise UsageError(
-            f"theta: {n_crossing} of {n_cells} cells cross accuracy {theta:g}, and the"
-            " figure needs 2; choose another theta"
+            f"theta: {n_crossing} of {n_cells} configurations cross accuracy"
+            f" {theta:g}, and the figure needs 2; choose another theta"
         )
     return _on(chart, ax)
 

@@ -116,7 +116,7 @@ class Theory:
         self._predict(cells.assign(N=1024.0), reasons=reasons)
         if not reasons:
             return ""
-        uncovered = f"{len(reasons)} of {len(cells)} cells"
+        uncovered = f"{len(reasons)} of {len(cells)} configurations"
         return f"Theory does not cover {uncovered} ({reasons[0]})."
 
     def _cells(self, critical: str) -> Table:

@@ -187,7 +187,9 @@ def fit(
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
-        raise FitError(list(map("where: {!r} holds for no cell".format, empty)))
+        raise FitError(
+            list(map("where: {!r} holds for no configuration".format, empty))
+        )
     diagnostics += [tables.REMARK | {"text": remark} for remark in remarks]
     columns = [*first.at, *without(first.names, tables.THRESHOLDS)]
     axes = without(columns, [along])  # along is an axis of the law of a mean

@@ -182,7 +182,7 @@ def families(
         others = ", ".join(varying(frame, axes)) or along
         remarks.append(
             f"{', '.join(followers)}: varies, but its values follow from those of"
-            f" {others}, so it is no axis of its own"
+            f" {others}, so it is not an axis"
         )
     if roles.axes is None:
         remarks += _on_settings(frame, roles, axes, along)
@@ -255,8 +255,8 @@ def _on_settings(
     if unknown and is_single.mean() > 0.5 and frame[along].nunique() > 1:
         raise FitError(
             f"axes: not given, and with all that varies as settings ({settings}), most"
-            f" cells have one value of {along}; allowed: the columns that are settings,"
-            f" as in --axes {names[0]}"
+            f" configurations have one value of {along}; allowed: the columns that are"
+            f" settings, as in --axes {names[0]}"
         )
     return [
         f"settings: {settings}; leave one out with --axes, average over one with"

@@ -77,20 +77,21 @@ KNOWN, UNCHECKED = "known", "unchecked"
 
 OF_LAWS = {
     KNOWN: "",
-    "no cell": "{inside} of {cells} cells {have}",
-    "one value": "{inside} of {cells} cells {have}, all at one {axis}",
+    "no cell": "{inside} of {cells} configurations {have}",
+    "one value": "{inside} of {cells} configurations {have}, all at one {axis}",
     "together": (
-        "{inside} of {cells} cells {have}, and in those {axis} moves together with"
-        " other axes"
+        "{inside} of {cells} configurations {have}, and in those {axis} moves"
+        " together with other axes"
     ),
     FEW_SEEDS: WARNINGS[FEW_SEEDS],
-    UNCHECKED: "as many unknowns as cells: nothing checks the law",
+    UNCHECKED: "as many unknowns as configurations: nothing checks the law",
 }
 """A dict from the state of an exponent to its warning."""
 
 NO_POWER_LAW = (
     "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
-    " times the noise; try part of the cells (where) or a law above a floor (floor)"
+    " times the noise; try a law for some configurations (where) or one above a floor"
+    " (floor)"
 )
 
 COARSE = 4.0

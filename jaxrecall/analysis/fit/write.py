@@ -62,12 +62,10 @@ NO_AXES = ("method", "axis", "critical", "outcome")
 """The columns that precede theta in the thresholds of a search but are not axes."""
 
 NOTES = {
-    r"{\dag}": (
-        "A dagger marks laws from which the cells lie further than noise explains."
-    ),
+    r"{\dag}": ("A dagger marks laws from which N* lies further than noise explains."),
     r"{\ddag}": (
-        "A double dagger marks exponents of a law with as many unknowns as cells, so"
-        " that nothing checks it."
+        "A double dagger marks exponents of a law with as many unknowns as"
+        " configurations, so that nothing checks it."
     ),
 }
 """A dict from the LaTeX of a mark to the sentence in the caption that explains it."""
@@ -134,7 +132,7 @@ def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
 
 def _exponent_line(row: Any, what: str) -> str:
     if is_missing(row.exponent):
-        return f"the cells do not determine how {what} depends on {row.axis}"
+        return f"the configurations do not determine how {what} depends on {row.axis}"
     line = f"{what} ~ {row.axis}^{_two(row.exponent)}"
     if not is_missing(row.lo):
         line += (
@@ -147,13 +145,13 @@ def _exponent_line(row: Any, what: str) -> str:
 
 def _law_line(row: Any) -> str:
     """Returns a text about a law as a whole: its misfit, and the cells without it."""
-    told = [f"law of {plural(row.n_cells, 'cell')}"]
+    told = [f"law of {plural(row.n_cells, 'configuration')}"]
     if not is_missing(row.misfit):
         told.append(f"misfit {row.misfit:.2g} times the noise")
     if row.correlation:
         told.append(
-            f"cells share draws: their errors correlate by {_two(row.correlation)}, so"
-            " they are no independent evidence"
+            f"configurations share draws: their errors correlate by"
+            f" {_two(row.correlation)}, so they are no independent evidence"
         )
     if row.left_out:
         told.append(f"left out: {row.left_out}")
@@ -164,7 +162,7 @@ def _crossings(thresholds: Table) -> str:
     """Returns a text that counts the cells that cross, those of each other state, and
     the copies.
     """
-    cells = plural(len(thresholds), "cell")
+    cells = plural(len(thresholds), "configuration")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
     counts = thresholds["state"].value_counts(sort=False)

@@ -205,8 +205,8 @@ def _pictures(
 CAPTIONS = {
     "accuracy": "Lines are means over seeds, bands {band}.",
     "critical": "Bars are 95 % intervals over seeds.",
-    "phase": "A pixel is one cell at one level. What is hatched was not tested.",
-    "collapse": "Each line is a cell, with its own {along}*.",
+    "phase": "A pixel is one configuration. What is hatched was not tested.",
+    "collapse": "Each line is a configuration, with {along} over its {along}*.",
 }
 """A dict from the beginning of a figure's name to its caption."""
 
@@ -362,11 +362,11 @@ def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
     along, seeds = runs.along, runs.rows["seed"].nunique()
     subject = f"the mean {runs.roles.measure} over seeds"
     if runs.summary.is_share:
-        subject = f"the share of {runs.measure}"
+        subject = f"the fraction of {runs.measure}"
     elif runs.summary != MEAN:
         subject = f"the {runs.measure} over seeds"
     values = ", ".join(f"{theta:g}" for theta in thetas)
-    cells = plural(groups(runs.levels, runs.axes).ngroups, "cell")
+    cells = plural(groups(runs.levels, runs.axes).ngroups, "configuration")
     told = (
         f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
         f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."

@@ -92,7 +92,10 @@ class Array(EmbeddingLaw):
     )
     tensor: str = parameter("", "name of the matrix in a file that holds more than one")
     mean: float = parameter(
-        0.0, "part of the mean row that is kept; 0 centres the rows", low=0.0, high=1.0
+        0.0,
+        "fraction of the mean embedding that is kept; 0 centres them",
+        low=0.0,
+        high=1.0,
     )
 
     def __post_init__(self) -> None:

@@ -317,7 +317,7 @@ class Clustered(EmbeddingLaw):
     )
     spread: float = parameter(
         0.5,
-        "part of the mean squared length that lies within clusters",
+        "fraction of the mean squared length that lies within clusters",
         low=0.0,
         high=1.0,
     )
@@ -364,7 +364,7 @@ class LowRank(EmbeddingLaw):
         high=65536,
     )
     noise: float = parameter(
-        0.0, "part of the mean squared length that is isotropic", low=0.0, high=1.0
+        0.0, "fraction of the mean squared length that is isotropic", low=0.0, high=1.0
     )
 
     @property

@@ -209,7 +209,7 @@ class AdamW(Adam):
 
     of_optax = "adamw"
     weight_decay: float = _setting(
-        1e-4, "part of itself that an entry loses in a step at rate 1", low=0.0
+        1e-4, "fraction of itself that an entry loses in a step at rate 1", low=0.0
     )
 
 

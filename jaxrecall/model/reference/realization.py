@@ -200,7 +200,7 @@ def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
     law, law_out = point.embedding_laws
     known = law.traced("embedding") | law_out.traced("embedding_out")
     allowed = (
-        "float parameters of the laws of embeddings, here"
+        "float parameters of the distributions of embeddings, here"
         f" {', '.join(known) or 'none'}; all else, such as sizes, is the point's"
     )
     problems = [
@@ -456,8 +456,8 @@ def _embeddings(
     if any(law.on_host for law in laws):
         if xp is jnp:
             raise ValueError(
-                f"embedding: got {point.embedding}, whose rows are made on the host;"
-                " allowed in compiled functions: other laws"
+                f"embedding: got {point.embedding}, which the host makes;"
+                " allowed in compiled functions: other distributions"
             )
         given = task.on_host(laws, streams, V, d)
     # other laws sum over a row, and the rounding may depend on its padded width

@@ -112,7 +112,7 @@ class Grid(GridFile):
         columns = {}
         for name in self.resolved.get("keep", ()):
             values = [helpers[name] for helpers in self.kept.values()]
-            columns[name] = (_arrow_type(values), "helper of the grid")
+            columns[name] = (_arrow_type(values), "variable of the grid")
         return columns
 
     @property
@@ -141,7 +141,7 @@ class Grid(GridFile):
         summary = self.search.summary if self.search else "mean"
         if summary in ("mean", "median"):
             return f"{summary} {self.crosses}"
-        return f"share of {self.crosses} {summary}"
+        return f"fraction of {self.crosses} {summary}"
 
     @property
     def searched(self) -> str:
@@ -299,7 +299,7 @@ def _simulator(document: Document, given: GivenSimulator) -> Simulator | None:
             return named(given) if isinstance(given, str) else given
         if given is not None:
             raise UsageError(
-                "columns: got with a simulator of your own, which has its columns;"
+                "columns: got with your simulator, which has its columns;"
                 " allowed: without it"
             )
         own = own_columns(columns)

@@ -97,7 +97,7 @@ _ALLOWED = (
 )
 _FAULTS = {OverflowError: "a number past 1e308", ZeroDivisionError: "division by zero"}
 _NO_CALLS = (
-    'no calls here; define a helper, derive: {edge: "V * log(V)"}, and use it, where:'
+    'no calls here; define a variable, derive: {edge: "V * log(V)"}, and use it, where:'
     ' ["N >= edge"]'
 )
 
@@ -216,7 +216,7 @@ def parse(text: str, calls: bool) -> Expression:
     except (RecursionError, MemoryError):  # MemoryError comes from Python's parser
         raise ValueError(
             f"{shown(text, 40)}: too many operations within each other; allowed: a"
-            " shorter expression, or one of several helpers"
+            " shorter expression, or one of several variables"
         ) from None
     return Expression(text, frozenset(reader.names), frozenset(reader.strings), code)
 

@@ -424,7 +424,7 @@ class WrongNames:
             yield (
                 ("search", "axis"),
                 f"got {axis!r}{suggest(axis, numbers)}; allowed: {', '.join(numbers)},"
-                " or a helper that derive uses in every block",
+                " or a variable that derive uses in every block",
             )
 
     def _no_accuracies(self) -> Iterator[Mistake]:
@@ -445,7 +445,7 @@ class WrongNames:
                 helpers.append(name)
         allowed = (
             ", ".join(helpers)
-            or "helpers that axes or derive define, and there are none"
+            or "variables that axes or derive define, and there are none"
         )
         for i, name in enumerate(self.file.keep or ()):
             if name is WRONG or name in helpers:
@@ -537,7 +537,7 @@ class WrongNames:
                     yield (
                         location,
                         f"holds {text!r}, which is no value of any field or"
-                        f" helper{suggest(text, texts)}",
+                        f" variable{suggest(text, texts)}",
                     )
 
     def _unused(self, block: Block) -> Iterator[Mistake]:
@@ -564,7 +564,7 @@ class WrongNames:
         if name in self.names.choices():
             return f"which is a text; put it in quotes: '{name}'"
         hint = suggest(name, [*self.names.fields, *block.locations])
-        return f"which is no field and no helper{hint}"
+        return f"which is no field and no variable{hint}"
 
 
 def _text(value: Plain) -> str | None:

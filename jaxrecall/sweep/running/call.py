@@ -287,7 +287,7 @@ class Call:
         the last accuracy, and the number of failures. It has at most 80 characters.
         """
         if self.search:
-            cells = f"{self.search.finished}/{len(self.search.cells)} cells"
+            cells = f"{self.search.finished}/{len(self.search.cells)} configurations"
             parts = [f"{cells}, round {self.round}, {self.runs} runs"]
         else:
             share = self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0

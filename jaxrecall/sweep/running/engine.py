@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--shard",
         metavar="i/n",
-        help="run share i of n, i from 0 (default: of a job array task)",
+        help="run shard i of n, i from 0 (default: of a job array task)",
     )
     add(
         "--workers",

@@ -140,7 +140,7 @@ class Job:
         if self.shard:
             size = f"{len(self.wanted)} of these runs"
             if self.search:
-                size = f"{self.search.n_points} of these cells"
+                size = f"{self.search.n_points} of these configurations"
             lines.append(f"{self.shard}: {size}")
         if not self.to_do:
             return [*lines, self.start_line()]
@@ -291,7 +291,7 @@ def _cost_of_search(search: Searches, most: float | None) -> str:
     if most is None:
         return UNKNOWN
     return (
-        f"about {duration(search.likely_seconds())} if cells cross in the middle of the"
+        f"about {duration(search.likely_seconds())} if N* is in the middle of the"
         f" range, {duration(most)} if every run were at the largest {search.axis}"
     )
 

@@ -114,7 +114,7 @@ class Runner:
         """
         seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
         if seconds > ANNOUNCED_SECONDS:
-            told = f"{len(rejected)} runs may not take a shortcut"
+            told = f"{len(rejected)} runs need the exact code path"
             line = f"program {program}: {told}, about {duration(seconds)} more"
             self.on_event(("message", line))
 

@@ -344,7 +344,7 @@ class Workers:
                 fate = "is given out again"
             if fate:
                 self.call.message(
-                    f"worker {worker.number}: {why}; the rest of its share"
+                    f"worker {worker.number}: {why}; the rest of its runs"
                     f" ({plural(len(rest.runs), 'run')}) {fate}"
                 )
         self._end_with_share(worker)

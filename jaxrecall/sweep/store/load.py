@@ -304,7 +304,7 @@ def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
         at.append(f"{axis} = {value if isinstance(value, str) else format(value, 'g')}")
     top1, mass = worst[columns]
     return (
-        f"attention is limited by kappa in {is_open.sum()} of {len(last)} cells, at"
+        f"kappa limits attention in {is_open.sum()} of {len(last)} configurations, at"
         f" {', '.join(at)} most: there attention_top1 is {top1:.2f} and attention_mass"
         f" {mass:.2f}, so recall is understated. Raise kappa until the two agree"
     )
