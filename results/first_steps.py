@@ -146,6 +146,48 @@ def exponents_of_L():
     return common_exponents()
 
 
+@as_table(["trigger", "training"], {"{lengths}": "{slope:.2f} ({pairs:.0f})"})
+def slopes_of_L():
+    """Mean slope of ln N* between neighbouring L, and how many pairs V, d it is of."""
+    cells = ways().query("way in @WAYS.keys()").dropna(subset="critical")
+    cells = cells.assign(training=cells["way"].astype(str))
+    cells["critical"] = cells["critical"].astype(float)
+    lines = cells.groupby([*KEYS, "training"])
+    before = lines[["critical", "L"]].shift()
+    slope = np.log(cells["critical"] / before["critical"])
+    slope /= np.log(cells["L"] / before["L"])
+    cells = cells.assign(slope=slope, before=before["L"]).dropna(subset="slope")
+    ends = cells["before"].map("{:.0f}".format) + " to " + cells["L"].astype(str)
+    cells = cells.assign(lengths="L " + ends).sort_values(["before", "trigger"])
+    means = cells.groupby(["trigger", "training", "lengths"], sort=False)["slope"]
+    return means.agg(slope="mean", pairs="size").reset_index()
+
+
+@as_table(
+    ["trigger", "cells"],
+    {
+        f"{axis} [95 %]": lambda laws, axis=axis: with_ends(
+            laws.set_index("axis").loc[axis]
+        )
+        for axis in ("V", "d", "L")
+    }
+    | {"misfit over noise": "{misfit:.1f}"},
+)
+def exponents_after_many_steps():
+    """Exponents of N* after L / 8 first steps, from L = 256 on.
+
+    With the trigger in the value and key, 65 last steps follow.
+    """
+    laws = []
+    for way in (SEVERAL, ALSO_LAST):
+        rows = rows_along_L().query(f"L >= 256 and {WAYS[way]}")
+        rows.attrs["axes"] = ["V", "d", "L", "N"]
+        law = fit(rows, [0.5]).exponents
+        trigger = rows["trigger"].iloc[0]
+        laws.append(law.assign(trigger=trigger, cells=law["n_cells"]))
+    return pd.concat(laws)
+
+
 def cells_of(condition):
     """Returns N* of the cells of the study of rates that fulfil a condition."""
     found = searched("first-steps")
