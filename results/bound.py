@@ -35,16 +35,16 @@ DECODERS = {
     "accuracy": "three steps",
 }
 BENCHMARK = "Gaussian channel"
-HIDDEN = "bound, position hidden"
-SHOWN = "bound, position seen"
+HIDDEN = "bound, trigger-blind"
+ANY = "bound, any learner"
 LIMITS = {
     BENCHMARK: fano_ceiling,
     HIDDEN: lambda model, N: recall_ceiling(model, N, sees_position=False),
-    SHOWN: lambda model, N: recall_ceiling(model, N, sees_position=True),
+    ANY: lambda model, N: recall_ceiling(model, N, sees_position=True),
 }
 STEPS = {
-    True: "three steps, trigger in the value",
-    False: "three steps, trigger out of it",
+    True: "three steps, value and key",
+    False: "three steps, key only",
 }
 
 
@@ -165,7 +165,7 @@ def thresholds():
 def bound_slopes():
     """Slope of ln(N* / limit) in ln V, at fixed V / d and L.
 
-    The limit is the larger of the benchmark and the bound (position hidden). Each cell
+    The limit is the larger of the benchmark and the trigger-blind bound. Each cell
     also has the range of N* / limit.
     """
     rows = with_limits(load(STUDY / "bound"))
@@ -293,7 +293,7 @@ FULL = {"linestyle": "-", "marker": "none", "width": 0.75}
 LINES = {
     BENCHMARK: DASHED | {"color": "0.55", "width": 1},
     HIDDEN: {"linestyle": "-", "marker": "none"},
-    SHOWN: {"linestyle": ":", "marker": "none"},
+    ANY: {"linestyle": ":", "marker": "none"},
 }
 PANELS = {
     "along L, V / d = 1": ("L", "d == 1024"),

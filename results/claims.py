@@ -29,9 +29,9 @@ def matched(cells):
 @as_table(
     ["d", "L"],
     {
-        "trigger {trigger}: predicted": "{predicted:commas}",
-        "trigger {trigger}: observed [95 %]": with_interval("commas"),
-        "trigger {trigger}: match": "{match}",
+        "{trigger}: predicted": "{predicted:commas}",
+        "{trigger}: observed [95 %]": with_interval("commas"),
+        "{trigger}: match": "{match}",
     },
     missing="not run",
 )
@@ -135,7 +135,7 @@ def label_counts():
 def gaussian_widths():
     """Required m d over V ln V, with Gaussian rows and with rows of unit length.
 
-    The trigger is out of the value path. The last column is the ratio of the two.
+    The trigger is in the key only. The last column is the ratio of the two.
     """
     sphere = searched("width").query("not diagnose and not trigger_in_value")
     cells = searched("width-gaussian").merge(

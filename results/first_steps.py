@@ -27,14 +27,20 @@ from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N
 
 RECIPE = "one step, eta -> 0"
-ONE, MANY, SEVERAL = "one step, part 1", "128 steps, part 1/4", "L / 8 steps, part 1/4"
+ONE, MANY = "one step, eta = eta_c", "128 steps, eta = eta_c / 4"
+SEVERAL = "L / 8 steps, eta = eta_c / 4"
+ALSO_LAST = f"{SEVERAL}, 65 last steps"
 WAYS = {
     ONE: "first_steps == 1",
-    MANY: "first_steps == 128 and trigger == 'out' and V == d == 64",
-    SEVERAL: "first_steps > 1 and first_steps == L // 8",
+    MANY: "first_steps == 128 and not trigger_in_value and V == d == 64",
+    SEVERAL: "first_steps == L // 8 and steps == 3",
+    ALSO_LAST: "first_steps == L // 8 and steps == 67",
 }
-BOUND = "bound, position hidden"
+RATE = "eta / eta_c"
+"""eta over the rate at which one step cancels the mean bias."""
+
 KEYS = ["trigger", "V", "d"]
+TO_TEXT = with_interval("commas")
 SHOWN = [*KEYS, "L", "way", *CRITICAL, "outcome"]
 
 
@@ -46,7 +52,7 @@ def ways():
     measured = pd.concat(parts)[[*SHOWN, "N_above", "N_below"]]
     cells = measured[[*KEYS, "L"]].drop_duplicates()
     both = pd.concat([measured, recipes(cells), bounds(cells)])
-    order = pd.Categorical(both["way"], [RECIPE, *WAYS, BOUND], ordered=True)
+    order = pd.Categorical(both["way"], [RECIPE, *WAYS, HIDDEN], ordered=True)
     return both.assign(way=order).sort_values([*KEYS, "way", "L"])
 
 
@@ -61,14 +67,14 @@ def recipes(cells):
 
 
 def bounds(cells):
-    """Returns the bound for whoever is not told the informative position, in cells."""
+    """Returns the trigger-blind bound in cells."""
     least_N = [least(HIDDEN, model) for model in models_by_trigger(cells)]
-    return cells.assign(way=BOUND, critical=least_N, outcome="found")
+    return cells.assign(way=HIDDEN, critical=least_N, outcome="found")
 
 
 def models_by_trigger(cells):
     """Returns the theory's models of cells, whose trigger is in words."""
-    inside = cells["trigger"] == "in"
+    inside = cells["trigger"] == TRIGGER[True]
     return models_of(cells.assign(trigger_in_value=inside), "trigger_in_value")
 
 
@@ -111,14 +117,14 @@ def slope(cells):
     return f"{steps['critical'] / steps['L']:.2f}"
 
 
-@as_table([*KEYS, "way"], {"L = {L}": with_interval("commas"), "exponent of L": slope})
+@as_table([*KEYS, "training"], {"L = {L}": TO_TEXT, "exponent of L": slope})
 def along_L():
-    """N* along L by way, and the exponent of L over all lengths of the line.
+    """N* along L by training, and the exponent of L over all lengths of the line.
 
     Exponents of measured lines are those of `fit`. Those of theory and bounds, and of
     the recipe, are between the ends of the line.
     """
-    return ways()
+    return ways().assign(training=ways()["way"])
 
 
 @cache
@@ -128,16 +134,16 @@ def common_exponents():
     Each V and d has its own constant.
     """
     found = []
-    for way in (ONE, SEVERAL):
+    for way in (ONE, SEVERAL, ALSO_LAST):
         for trigger, mine in rows_along_L().query(WAYS[way]).groupby("trigger"):
             law = law_of_L(mine, "pair")
-            cells = {"trigger": trigger, "way": way, "cells": law["n_cells"]}
+            cells = {"trigger": trigger, "training": way, "cells": law["n_cells"]}
             found.append(cells | law[["exponent", "lo", "hi", "misfit"]].to_dict())
     return pd.DataFrame(found)
 
 
 @as_table(
-    ["trigger", "way", "cells"],
+    ["trigger", "training", "cells"],
     {
         "exponent of L [95 %]": lambda cells: with_ends(cells.iloc[0]),
         "misfit over noise": "{misfit:.1f}",
@@ -148,33 +154,73 @@ def exponents_of_L():
     return common_exponents()
 
 
-def cells_of(condition):
-    """Returns N* of the cells of the study of rates that fulfil a condition.
+@as_table(["trigger", "training"], {"{lengths}": "{slope:.2f} ({pairs:.0f})"})
+def slopes_of_L():
+    """Mean slope of ln N* between neighbouring L, and how many pairs V, d it is of."""
+    cells = ways().query("way in @WAYS.keys()").dropna(subset="critical")
+    cells = cells.assign(training=cells["way"].astype(str))
+    cells["critical"] = cells["critical"].astype(float)
+    lines = cells.groupby([*KEYS, "training"])
+    before = lines[["critical", "L"]].shift()
+    slope = np.log(cells["critical"] / before["critical"])
+    slope /= np.log(cells["L"] / before["L"])
+    cells = cells.assign(slope=slope, before=before["L"]).dropna(subset="slope")
+    ends = cells["before"].map("{:.0f}".format) + " to " + cells["L"].astype(str)
+    cells = cells.assign(lengths="L " + ends).sort_values(["before", "trigger"])
+    means = cells.groupby(["trigger", "training", "lengths"], sort=False)["slope"]
+    return means.agg(slope="mean", pairs="size").reset_index()
 
-    `part` is eta over the rate at which one step cancels the mean bias.
+
+@as_table(
+    ["trigger", "cells"],
+    {
+        f"{axis} [95 %]": lambda laws, axis=axis: with_ends(
+            laws.set_index("axis").loc[axis]
+        )
+        for axis in ("V", "d", "L")
+    }
+    | {"misfit over noise": "{misfit:.1f}"},
+)
+def exponents_after_many_steps():
+    """Exponents of N* after L / 8 first steps, from L = 256 on.
+
+    With the trigger in the value and key, 65 last steps follow.
     """
+    laws = []
+    for way in (SEVERAL, ALSO_LAST):
+        rows = rows_along_L().query(f"L >= 256 and {WAYS[way]}")
+        rows.attrs["axes"] = ["V", "d", "L", "N"]
+        law = fit(rows, [0.5]).exponents
+        trigger = rows["trigger"].iloc[0]
+        laws.append(law.assign(trigger=trigger, cells=law["n_cells"]))
+    return pd.concat(laws)
+
+
+def cells_of(condition):
+    """Returns N* of the cells of the study of rates that fulfil a condition."""
     found = searched("first-steps")
     mean = 1 / found["V"] + found["trigger_in_value"] / found["L"] ** 2
     rate = found["V"] / (mean * (1 + found["V"] / found["d"]))
-    part = (found["eta"] / rate).map(lambda part: float(f"{part:.3g}"))
-    return found.assign(part=part).query(condition)
+    relative = (found["eta"] / rate).map(lambda ratio: float(f"{ratio:.3g}"))
+    return found.assign(**{RATE: relative}).query(condition)
 
 
 WITHOUT = "pool.isna() and not fresh_batches and m == 0 and tokens == 'uniform'"
-TO_TEXT = with_interval("commas")
 
 
-@as_table(["L", "part"], {"k = {first_steps}": TO_TEXT})
+@as_table(["L", RATE], {"k = {first_steps}": TO_TEXT})
 def rates_and_numbers():
-    """N* by the rate and the number of first steps, V = d = 64, trigger out."""
-    return cells_of(f"{WITHOUT} and trigger == 'out'").sort_values(["L", "part"])
+    """N* by the rate and the number of first steps, V = d = 64, key only."""
+    return cells_of(f"{WITHOUT} and not trigger_in_value").sort_values(["L", RATE])
 
 
 @as_table(["L", "first_steps"], {"pool {pool}": TO_TEXT})
 def first_steps_pool():
-    """N* with noise from a pool of K sequences, beside own noise (pool 0)."""
+    """N* with noise from a pool of K sequences, and of independent samples (pool 0)."""
     found = cells_of("m == 0 and tokens == 'uniform' and not fresh_batches")
-    found = found.query("trigger == 'out' and part == 0.25 and first_steps >= 32")
+    found = found.query(
+        f"not trigger_in_value and `{RATE}` == 0.25 and first_steps >= 32"
+    )
     found = found.assign(pool=found["pool"].fillna(0).astype(int))
     return found.sort_values(["L", "first_steps", "pool"])
 
@@ -186,30 +232,30 @@ OTHERS = {
 }
 
 
-@as_table(["setting", "L", "part", "first_steps"], {"N* [95 %]": TO_TEXT})
+@as_table(["setting", "L", RATE, "first_steps"], {"N* [95 %]": TO_TEXT})
 def first_steps_elsewhere():
     """N* in other settings: fresh batches, an MLP, and Zipf tokens. V = 64."""
     parts = [cells_of(part).assign(setting=name) for name, part in OTHERS.items()]
     found = pd.concat(parts)
     order = pd.Categorical(found["setting"], OTHERS)
-    keys = ["setting", "L", "first_steps", "part"]
+    keys = ["setting", "L", "first_steps", RATE]
     return found.assign(setting=order).sort_values(keys)
 
 
 @as_table(
-    ["V", "d", "part", "first_steps"],
+    ["V", "d", RATE, "first_steps"],
     {
         "{steps} steps": TO_TEXT,
         "V ln 2": lambda cells: f"{cells['V'].iloc[0] * np.log(2):.0f}",
     },
 )
 def last_steps():
-    """N* in short sequences, L = 8, trigger in, by the number of gradient steps.
+    """N* in short sequences, L = 8, value and key, by the number of gradient steps.
 
     The first three are the recipe. Further ones are plain steps of V_mat.
     """
-    found = cells_of("trigger == 'in'")
-    return found.sort_values(["V", "part", "first_steps", "steps"])
+    found = cells_of("trigger_in_value")
+    return found.sort_values(["V", RATE, "first_steps", "steps"])
 
 
 LAST = {3: "one", 67: "65 small"}
@@ -219,8 +265,8 @@ LAST = {3: "one", 67: "65 small"}
     ["trigger", "first steps", "last steps"], {"L = {L}": TO_TEXT}, missing="not run"
 )
 def steps():
-    """N* at V = d = 64 by the number of first steps and of last steps, all at part 1/4,
-    with own samples.
+    """N* at V = d = 64 by the number of first steps and of last steps, all with
+    eta = eta_c / 4 and independent samples.
     """
     found = searched("steps")
     first = found["first_steps"].where(found["first_steps"] == 1, "L / 8")
@@ -231,7 +277,7 @@ def steps():
 
 
 NUMBERS = [(1, 1e-6), (1, 1), (4, 0.25), (4, 1), (32, 0.25), (128, 0.25)]
-"""Number of first steps, and part."""
+"""Number of first steps, and eta over eta_c."""
 
 LENGTHS = [1024, 4096, 16384, 65536]
 
@@ -243,16 +289,16 @@ def with_slope(cells):
     return text if np.isnan(cell["slope"]) else f"{text}, {cell['slope']:.2f}"
 
 
-@as_table(["k", "part"], {"L = {L}": with_slope}, missing="out of range")
+@as_table(["k", RATE], {"L = {L}": with_slope}, missing="out of range")
 def fixed_first_steps():
-    """N* by theory with a fixed number k of first steps (V = d = 64, trigger out), and
+    """N* by theory with a fixed number k of first steps (V = d = 64, key only), and
     its local slope in L from the length before.
     """
     found = []
     V = d = 64
     out = Model(V=V, d=d, L=64, trigger_in_value=False)
-    for k, part in NUMBERS:
-        eta = part * V**2 / (1 + V / d)
+    for k, relative in NUMBERS:
+        eta = relative * V**2 / (1 + V / d)
         before = np.nan
         for L in LENGTHS:
             try:
@@ -260,7 +306,7 @@ def fixed_first_steps():
             except jaxrecall.errors.TheoryError:
                 continue
             slope = np.log(N_star / before) / np.log(4)
-            about = {"k": k, "part": part, "L": L}
+            about = {"k": k, RATE: relative, "L": L}
             found.append(about | {"N_star": N_star, "slope": slope})
             before = N_star
     return pd.DataFrame(found)

@@ -1,7 +1,7 @@
 """The scaling law in both regimes: exponents, errors of theory, and exact cells.
 
 The data is in the tables of results/study/law, law-long and law-exact. Tables and
-figures are about the trigger in the value path, unless they say that it is out of it.
+figures are about the trigger in the value and key, unless they say "key only".
 
 Exponents and their intervals are those of `jaxrecall.fit`: over seeds, and widened by
 the misfit of the cells. The theory's exponents are those of least squares through its
@@ -47,8 +47,8 @@ REGIMES = {
 
 SHORT, BETWEEN, LONG = REGIMES
 THETAS = (0.25, 0.5, 0.9)
-TRIGGER = {True: "in", False: "out"}
-"""The path of the trigger in words: in the value path, or out of it."""
+TRIGGER = {True: "value and key", False: "key only"}
+"""Where the trigger is, in words."""
 
 N_STAR = {
     "N_star": "N*: samples for a test accuracy of 1/2",
@@ -64,8 +64,8 @@ DASHED = {"linestyle": (0, (3, 1.5)), "marker": "none", "width": 0.75}
 def searched(study):
     """Returns the results of a study's search: a row for each cell and theta.
 
-    Each row has the fields of its point, the standard error of ln N*, the path of the
-    trigger in words, and the least and the largest value that were searched.
+    Each row has the fields of its point, the standard error of ln N*, where the trigger
+    is, in words, and the least and the largest value that were searched.
     """
     about = json.loads((STUDY / study / "search.json").read_text())
     found = pd.DataFrame([cell | cell["point"] for cell in about["cells"]])
@@ -329,9 +329,9 @@ def with_times(cells):
 
 @as_table(["V", "d"], {"V ln 2": "{unit:.0f}", "L = {L}": with_times}, missing="none")
 def law_without():
-    """N* at theta 0.5 by L, with the trigger out of the value path.
+    """N* at theta 0.5 by L, with the trigger in the key only.
 
-    The number in brackets is N* with the trigger in the value path, over this N*.
+    The number in brackets is N* with the trigger in the value and key, over this N*.
     """
     ways = [crossed(f"theta == 0.5 and {INSIDE[inside]}") for inside in (False, True)]
     both = ways[0].merge(ways[1], on=SIZES, how="left", suffixes=("", "_inside"))
@@ -341,7 +341,7 @@ def law_without():
 
 @as_table()
 def law_without_errors():
-    """Errors of theory by regime, with the trigger out of the value path.
+    """Errors of theory by regime, with the trigger in the key only.
 
     Long sequences also have exponents, measured and by theory in the same cells.
     """
@@ -375,13 +375,13 @@ def law_wide_exponents():
 def wide_cells(where="V >= 4 * d"):
     """Returns the cells of law-long with a width far below V.
 
-    `edge` is the width over the smallest width.
+    `over_least` is the width over d_c, the capacity threshold.
     """
     found = predicted("law-long").query(where)
     found = found.sort_values("trigger_in_value", ascending=False, kind="stable")
     unit = np.sqrt(found["V"] * np.log(found["V"]))
     least = np.where(found["trigger_in_value"], 2, np.sqrt(2)) * unit
-    return found.assign(edge=found["d"] / least, ratio=found["V"] / found["d"])
+    return found.assign(over_least=found["d"] / least, ratio=found["V"] / found["d"])
 
 
 @as_table(
@@ -391,7 +391,7 @@ def wide_cells(where="V >= 4 * d"):
         "V": "{V}",
         "d": "{d}",
         "V / d": "{ratio:.1f}",
-        "d / edge": "{edge:.2f}",
+        "d / d_c": "{over_least:.2f}",
         "L": "{L}",
         "N* [95 %]": with_interval(),
         "theory": "{predicted:short}",
@@ -401,20 +401,21 @@ def wide_cells(where="V >= 4 * d"):
 def law_wide():
     """Every cell at V / d of 4 to 13.
 
-    The columns include the width over the smallest width, N* [95 %], theory, and
-    theory's error in ln N*.
+    d_c is the capacity threshold, below which no N is enough. The last columns are N*
+    [95 %], theory, and theory's error in ln N*.
     """
     order = ["trigger_in_value", *SIZES]
     return wide_cells().sort_values(order, ascending=[False, True, True, True])
 
 
-@as_table(["trigger", "d / edge"], WITH_NOISE)
+@as_table(["trigger", "d / d_c"], WITH_NOISE)
 def law_wide_errors():
     """Errors of theory at V / d of 4 to 13 and theta 0.5.
 
-    The rows are by the width over the smallest width.
+    The rows are by the width over d_c, the capacity threshold.
     """
     cells = wide_cells("V >= 4 * d and theta == 0.5 and N_star > 0")
-    parts = {"under 1.4": "edge < 1.4", "1.4 to 3.2": "edge >= 1.4", "all": "V > 0"}
-    found = stacked(cells, "d / edge", parts)
+    parts = {"under 1.4": "over_least < 1.4", "1.4 to 3.2": "over_least >= 1.4"}
+    parts |= {"all": "V > 0"}
+    found = stacked(cells, "d / d_c", parts)
     return found.sort_values("trigger_in_value", ascending=False, kind="stable")

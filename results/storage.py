@@ -14,7 +14,7 @@ from table import as_table, with_interval
 from jaxrecall import load, plot
 
 EDGE = 1 / (2 * np.log(2))
-"""Theory's bits per entry of V_mat after three steps, trigger out of the value path.
+"""Theory's bits per entry of V_mat after three steps, trigger in the key only.
 
 The bits follow from V ln V = d^2 / 2.
 """
@@ -151,7 +151,7 @@ def setting(row):
         else f"{row['steps']} steps, {row['optimizer']}, {embeddings} embeddings"
     )
     layer = f", {row['activation']}" if row["m"] else ""
-    trigger = ", trigger in" if row["trigger_in_value"] else ""
+    trigger = ", value and key" if row["trigger_in_value"] else ""
     return f"{after}, {row['embedding']}{layer}{trigger}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from law import DASHED, models_of, on_all_cores, searched, with_trigger
+from law import DASHED, TRIGGER, models_of, on_all_cores, searched, with_trigger
 from table import as_table, bracketed, interval, stacked, with_interval
 
 import jaxrecall
@@ -189,7 +189,7 @@ def rms(off):
 
 
 def name_of(L, inside):
-    return f"L = {L}, trigger {'in the value path' if inside else 'out of it'}"
+    return f"L = {L}, {TRIGGER[inside]}"
 
 
 def around(by):

@@ -56,7 +56,7 @@ def critical_samples():
 
 
 def critical_embeddings():
-    """Returns cells of N* in the study of embeddings, trigger in the value."""
+    """Returns cells of N* in the study of embeddings, trigger in the value and key."""
     cells = searched("embeddings").dropna(subset="N_star").sort_values("embedding")
     cells = with_theory(cells, "embedding")
     return cells.assign(**{"": "N*, study of embeddings, " + cells["embedding"]})
@@ -116,15 +116,9 @@ def first_steps_held_out():
     fields = ["trigger_in_value", "first_steps", "eta"]
     found = with_theory(searched("first-steps-held-out"), *fields)
     found = found.rename(columns={"predicted": "today", "off": "off_today"})
-    page = (STUDY.parent / "first-steps-held-out.md").read_text()
-    before, _ = page.split("## Observed")
-    predicted = [
-        float(line.split(" | ")[-1].strip(" |").replace(",", ""))
-        for line in before.splitlines()
-        if line.startswith(("| 1", "| 4", "| 8", "| 9"))
-    ]
-    off = np.log(predicted / found["N_star"])
-    return found.assign(predicted=predicted, off=off)
+    before = pd.read_csv(STUDY / "first-steps-held-out/predictions.csv")
+    found = found.merge(before, on=[*SIZES, *fields])
+    return found.assign(off=np.log(found["predicted"] / found["N_star"]))
 
 
 SEVERAL = "first_steps == L // 8 and not trigger_in_value"
@@ -141,7 +135,7 @@ SEVERAL = "first_steps == L // 8 and not trigger_in_value"
 )
 def several_first_steps():
     """N* after L / 8 first steps at a quarter of the rate that cancels the mean bias,
-    trigger out, beside theory.
+    trigger in the key only, beside theory.
     """
     found = searched("first-steps-long").query(SEVERAL)
     found = found.assign(eta=found["V"] ** 2 / (1 + found["V"] / found["d"]) / 4)
@@ -179,7 +173,10 @@ def layer_accuracy():
     theirs = on_all_cores(accuracy, models_of(rows, *fields), rows["N"])
     off = np.array(theirs) - rows["accuracy"]
     name = (
-        "trigger " + rows["trigger_in_value"].map(TRIGGER) + ", " + rows["activation"]
+        "trigger in the "
+        + rows["trigger_in_value"].map(TRIGGER)
+        + ", "
+        + rows["activation"]
     )
     return rows.assign(off=off, size=off.abs(), **{"": name})
 
@@ -209,7 +206,7 @@ def snr_errors():
     by_length = "orthogonal, L = " + orthogonal["L"].astype(str)
     layers = over_theory(noise().query("m > 0 and 0 <= snr <= 0.9 * d ** 0.5"), "snr")
     trigger = layers["trigger_in_value"].map(TRIGGER)
-    by_layer = layers["activation"] + ", trigger " + trigger
+    by_layer = layers["activation"] + ", " + trigger
     return pd.concat(
         [
             orthogonal.assign(**{"": by_length}),

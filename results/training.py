@@ -1,7 +1,7 @@
 """Training of V_mat and W_KQ from zero, compared with the three steps and the bound.
 
-The data is in the study results/study/first-steps-training-long. The trigger is out of
-the value path, and V = d = 64.
+The data is in the study results/study/first-steps-training-long. The trigger is in
+the key only, and V = d = 64.
 """
 
 from functools import cache
@@ -68,7 +68,9 @@ def along_L():
     lines = expected(lengths.round().astype(int))
     steps = lines.assign(N_star=lines[STEPS])
     bound = lines.assign(N_star=lines[HIDDEN])
-    first = ways().query("V == d == 64 and trigger == 'out' and L <= @lengths.max()")
+    first = ways().query(
+        "V == d == 64 and trigger == 'key only' and L <= @lengths.max()"
+    )
     first = first[first["way"] == SEVERAL].rename(columns={"critical": "N_star"})
     over = [
         plot.Points(

@@ -23,8 +23,6 @@ from jaxrecall import load, plot
 from jaxrecall.fit import fit
 from jaxrecall.theory import critical
 
-WAYS = {True: "in the value", False: "out of it"}
-
 
 def edge(V):
     """The width d below which interference ends the collapse of a quadratic layer."""
@@ -40,7 +38,7 @@ def widths():
     n = len(found)
     predicted = on_all_cores(critical, models, ["m"] * n, [0.5] * n, found["N"])
     return found.assign(
-        predicted=predicted, trigger=found["trigger_in_value"].map(WAYS)
+        predicted=predicted, trigger=found["trigger_in_value"].map(TRIGGER)
     )
 
 
@@ -87,7 +85,7 @@ def width_errors():
 def width_exponents():
     """Exponents of m*, measured and by theory in the same cells.
 
-    The trigger is out of the value path, and d is from 2 (4 V ln V)^(1/3) to V.
+    The trigger is in the key only, and d is from 2 (4 V ln V)^(1/3) to V.
     """
     cells = compared().query("not trigger_in_value")
     cells = cells[(cells["d"] >= 2 * edge(cells["V"])) & (cells["d"] <= cells["V"])]
@@ -124,7 +122,7 @@ def activations():
     rows = accuracies("V == 256").sort_values(["trigger_in_value", "d"])
     kinds = pd.Categorical(rows["activation"], ["none", *ORDER])
     return rows.assign(
-        trigger=rows["trigger_in_value"].map(WAYS),
+        trigger=rows["trigger_in_value"].map(TRIGGER),
         kind=kinds.rename_categories({"none": "m = 0"}),
     )
 
@@ -142,7 +140,7 @@ LABELS = {
 def by_size():
     """Accuracy against x for both activations without a linear part, by V and d.
 
-    The trigger is out of the value path.
+    The trigger is in the key only.
     """
     rows = accuracies("activation in ('quadratic', 'cubic') and not trigger_in_value")
     wide = (rows["d"] >= 2 * edge(rows["V"])) & (rows["d"] <= rows["V"] / 2)
@@ -203,7 +201,7 @@ REQUIRED = with_interval(
 
 @as_table(["activation", "L"], {"N = {N}": REQUIRED})
 def required_plane():
-    """m* d in thousands over N and L, at V = 256, d = 64, trigger out.
+    """m* d in thousands over N and L, at V = 256, d = 64, key only.
 
     "none": accuracy levels off below one half as m grows.
     """

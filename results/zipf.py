@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from law import DASHED, STUDY, models_of, with_trigger
+from law import DASHED, STUDY, TRIGGER, models_of, with_trigger
 from table import as_table, at, largest_off, stacked, with_interval
 
 import jaxrecall
@@ -26,7 +26,6 @@ MEASURED = {
     "accuracy": "test accuracy (fraction)",
     "attention_mass": "attention on the\ninformative token",
 }
-WAYS = {True: "in the value path", False: "out of it"}
 BOTH, TOKENS, NOISE = "all tokens", "informative tokens alone", "noise tokens alone"
 KINDS = (BOTH, TOKENS, NOISE)
 
@@ -45,7 +44,7 @@ def rows():
         noise_s=noise_s,
         largest=np.maximum(s, noise_s),
         kappa=table["kappa"].round(6),
-        trigger=table["trigger_in_value"].map(WAYS),
+        trigger=table["trigger_in_value"].map(TRIGGER),
     )
 
 
@@ -289,7 +288,7 @@ def trained():
 @as_table(
     [""],
     {
-        "L = {L}, trigger {trigger}": (
+        "L = {L}, {trigger}": (
             "{attention_mass:.2f}, {accuracy:.2f}, {rare_memory_accuracy:.2f}"
         )
     },
@@ -307,7 +306,7 @@ def zipf_mends():
         for name, mine in trained()
     ]
     found = pd.concat([stacked(chosen, "", CHOICES), *later])
-    trigger = pd.Categorical(found["trigger"], [*WAYS.values()])
+    trigger = pd.Categorical(found["trigger"], [*TRIGGER.values()])
     return found.assign(trigger=trigger).query("L in (8, 64)")
 
 
@@ -423,7 +422,7 @@ def mending():
 
 
 def training():
-    """Accuracy and attention against the step at s = 1, with the trigger out.
+    """Accuracy and attention against the step at s = 1, trigger in the key only.
 
     The steps start from zero or after the recipe.
     """
@@ -440,5 +439,5 @@ def training():
         columns=["optimizer", "L"],
         band="95 %",
         labels=MEASURED
-        | {"begin": "", "optimizer": "", "step": "step, with the trigger out"},
+        | {"begin": "", "optimizer": "", "step": "step, trigger in the key only"},
     )
