@@ -10,15 +10,12 @@ import shlex
 import textwrap
 from dataclasses import MISSING
 
-import attack
 import pytest
 from attack.__main__ import parser as attack_parser
 from helpers import ROOT
-from tolerances import assert_close
 
 from benchmarks import documented
 from jaxrecall.__main__ import MODULES as COMMANDS
-from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import FIELDS
@@ -78,9 +75,9 @@ def test_the_pages_are_few_and_short():
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 150
-    [code] = fenced(README, "python")
-    assert len([line for line in code.splitlines() if line]) <= 8
+    assert len(README.split()) <= 900
+    for code in fenced(README, "python"):
+        assert len([line for line in code.splitlines() if line]) <= 12
     assert len(GRID.splitlines()) <= 12
 
 
@@ -150,29 +147,16 @@ test_readers.py polars and duckdb read tables.
         if fenced(text, "python") and page not in ELSEWHERE
     ],
 )
-def test_python_runs(page, results, monkeypatch, request):
-    """All blocks of a page, one after the other, as a reader would type them; that of
-    the README with fewer seeds, and its law as it is quoted with --slow alone.
-    """
-    text, is_whole = PAGES[page], attack.full_counts or page != "README.md"
-    if not is_whole:
-        text = text.replace('"seeds": 12', '"seeds": 3')
-        assert text != PAGES[page]
-    if page == "README.md":  # its runs take longer than their compilation
-        request.getfixturevalue("optimised")
+def test_python_runs(page, results, monkeypatch):
+    """All blocks of a page, one after the other, as a reader would type them."""
     for package in ("polars", "duckdb"):
         if package in PAGES[page]:
             pytest.importorskip(package)
     monkeypatch.chdir(results)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names = {}
-    for block in fenced(text, "python"):
+    for block in fenced(PAGES[page], "python"):
         exec(compile(block, page, "exec"), names)
-    quotes = re.findall(r"# N\* ~ (\w+)\^(\S+), 95 % interval (\S+) to (\S+)", text)
-    for axis, *quoted in quotes if is_whole else ():
-        row = fit(names["df"], [0.5]).exponents.set_index("axis").loc[axis]
-        numbers = row[["exponent", "lo", "hi"]].astype(float)
-        assert_close(numbers, [float(number) for number in quoted], 0.011)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +260,8 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
 
 
 def test_commands_are_found():
-    mentioned = [
-        line
-        for block in fenced(README, "sh")
-        for line in block.splitlines()
-        if line.startswith("jaxrecall")
-    ]
-    assert len(commands(README)) == len(mentioned) == 2
+    mentioned = [command for command, _ in commands(README)]
+    assert mentioned == ["examples", "sweep", "fit", "examples", "sweep"]
     assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [
         ("fit", ["a", "--out", "b"]),
         ("status", []),
