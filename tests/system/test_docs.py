@@ -30,7 +30,7 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 README = PAGES["README.md"]
-BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 14000}
+BUDGETS = {"docs/theory.md": 1200, "docs/papers.md": 2500, "results/README.md": 14000}
 """Most words of the pages that have a budget of their own."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
@@ -69,9 +69,8 @@ def test_the_pages_are_few_and_short():
     assert {
         name: words[name] for name, most in BUDGETS.items() if words[name] > most
     } == {}
-    assert (
-        sum(number for name, number in words.items() if name not in BUDGETS) <= 21_180
-    )
+    del words["results/README.md"]
+    assert sum(words.values()) + len(LINKING["CONTRIBUTING.md"].split()) <= 28_000
 
 
 def test_the_readme_is_short():
@@ -130,10 +129,10 @@ def results(tmp_path_factory):
     return folder
 
 
-ELSEWHERE = {"docs/python.md", "docs/extending.md"}
+ELSEWHERE = {"docs/python.md", "docs/functions.md", "docs/laws.md"}
 """Pages whose code test_examples.py runs in processes of their own."""
 
-LONG = {"docs/training.md", "docs/table.md"}
+LONG = {"docs/how-it-works.md", "docs/table.md"}
 """Pages that compile programs of further steps, which tests of theirs do; in
 test_readers.py polars and duckdb read tables.
 """
