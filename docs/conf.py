@@ -43,12 +43,13 @@ html_css_files = ["site.css"]
 html_copy_source = False
 
 SECTIONS = {
-    "Start": "running gallery how-it-works questions",
-    "Set up a study": "grid-files laws training",
+    "Start": "running functions gallery how-it-works glossary",
+    "Set up a study": "grid-files laws",
     "Find critical N": (
-        "thresholds table theory papers ../results/README ../results/steps"
+        "thresholds table theory theory-derivations papers"
+        " ../results/README ../results/steps"
     ),
-    "Write code": "python extending api",
+    "Write code": "python api",
     "Scale up": "scaling",
     "Records": (
         "../results/benchmarks ../results/accelerators ../results/on-device"

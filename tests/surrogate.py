@@ -1,5 +1,5 @@
 """Recall with locked attention, drawn from counts: judges the formulas of
-theory/locked.py; docs/theory.md, section 6.
+theory/locked.py; docs/theory-derivations.md, section 6.
 
 Exact for eta -> 0: step 3 then sees the samples through their label counts alone, so
 that a draw costs V^2 (d + m) at any N and L. The draws are NumPy's own, independent of

@@ -1,9 +1,9 @@
 """Bounds on recall after any training, and the information that the initial gradient
 contains about pi.
 
-The formulas are ours, not the paper's: docs/theory.md, sections 7 and 8. `information`
-and `fano_ceiling` are benchmarks that assume a Gaussian channel. `recall_ceiling` is a
-bound.
+The formulas are ours, not the paper's: docs/theory-derivations.md, sections 7 and 8.
+`information` and `fano_ceiling` are benchmarks that assume a Gaussian channel.
+`recall_ceiling` is a bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .overlaps import KeyOverlaps, Reading
 
 def information(model: Model, N: float) -> float:
     """The information (nats) that a Gaussian channel like the initial gradient carries;
-    docs/theory.md, section 7.1.
+    docs/theory-derivations.md, section 7.1.
 
     The value is a benchmark and not a bound. Embeddings are real numbers, so the
     gradient reveals the token counts, and these can contain more information. Raises
@@ -37,7 +37,7 @@ def information(model: Model, N: float) -> float:
 
 def fano_ceiling(model: Model, N: float) -> float:
     """The fraction of pi that a decoder of the Gaussian channel can recover;
-    docs/theory.md, section 7.2.
+    docs/theory-derivations.md, section 7.2.
 
     The value is a benchmark and not a bound, because a decoder of the gradient may
     recover more. Raises TheoryError as `information` does.
@@ -47,7 +47,7 @@ def fano_ceiling(model: Model, N: float) -> float:
 
 def fraction_known(model: Model, nats: float) -> float:
     """The largest expected fraction of pi that can be recovered from `nats` of
-    information about pi; docs/theory.md, section 7.2.
+    information about pi; docs/theory-derivations.md, section 7.2.
     """
     if nats <= 1e-12:
         return 1 / model.V
@@ -57,7 +57,7 @@ def fraction_known(model: Model, nats: float) -> float:
 
 def sample_information(model: Model) -> float:
     """The information (nats) that a sample contains about pi if its informative
-    position is unknown; docs/theory.md, section 8.
+    position is unknown; docs/theory-derivations.md, section 8.
 
     The value is log V - E[entropy of the L tokens of the sample] = E log((1 + n) V /
     L), with n ~ binomial(L - 1, 1/V).
@@ -73,7 +73,7 @@ def sample_information(model: Model) -> float:
 
 def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> float:
     """The largest expected fraction of pi that any method learns from N samples;
-    docs/theory.md, section 8.
+    docs/theory-derivations.md, section 8.
 
     If the informative position is known, the token of every label that occurs is known.
     The ceiling is then `seen` plus one guess. The trigger shows the position to the
@@ -102,7 +102,7 @@ def _occurs(V: int, n: float, N: float) -> float:
 
 def matched_filter_accuracy(model: Model, N: float) -> float:
     """The fraction of pi that the matched filter argmax_u z_out(u)^T G z_in(v)
-    recovers; docs/theory.md, section 7.3.
+    recovers; docs/theory-derivations.md, section 7.3.
 
     The column `step1_memory_accuracy` measures this fraction. Raises TheoryError unless
     m = 0 and embeddings overlap.
@@ -122,7 +122,7 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
 
 def seen(model: Model, N: float) -> float:
     """The expected fraction of all labels that occur in N samples, 1 - (1 - 1/V)^N;
-    docs/theory.md, section 8.
+    docs/theory-derivations.md, section 8.
 
     Raises TheoryError with fresh batches, because each step then reads N new samples.
     """
@@ -139,7 +139,8 @@ def seen_N(model: Model, theta: float = 0.5) -> float:
 
 
 def parameters_per_bit(model: Model) -> float:
-    """The number of parameters of V_mat per bit of pi; docs/theory.md, section 8.
+    """The number of parameters of V_mat per bit of pi; docs/theory-derivations.md,
+    section 8.
 
     V_mat has d^2 parameters, or d m with an MLP. pi has log2 V! bits.
     """

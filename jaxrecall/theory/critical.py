@@ -1,7 +1,7 @@
 """The sizes at which the theoretical accuracy crosses a value, and the noise that
 limits the accuracy.
 
-The formulas are ours, not the paper's: docs/theory.md, section 5.
+The formulas are ours, not the paper's: docs/theory-derivations.md, section 5.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ the crossing is farther away, the search looks everywhere.
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
     """The smallest N (samples) at which `accuracy` reaches theta (fraction);
-    docs/theory.md, section 5.1.
+    docs/theory-derivations.md, section 5.1.
 
     The value is inf if `accuracy` never reaches theta. The formula is derived and has
     no fitted constant. Section 5.4 compares it with simulations. Raises TheoryError.
@@ -107,7 +107,7 @@ def critical(
     model: Model, axis: str, theta: float = 0.5, N: float | None = None
 ) -> float:
     """The size along `axis` at which `accuracy` crosses theta while all other sizes are
-    fixed; docs/theory.md, section 5.2.
+    fixed; docs/theory-derivations.md, section 5.2.
 
     Args:
         model: the model. Its own size along the axis does not matter and need not be
@@ -221,7 +221,7 @@ def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float
 
 def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
     """Returns the name of the cause that limits accuracy with N samples;
-    docs/theory.md, section 5.3.
+    docs/theory-derivations.md, section 5.3.
 
     Args:
         model: the model, for instance at its critical m.

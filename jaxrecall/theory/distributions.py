@@ -140,8 +140,8 @@ def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.
     """The probability that a wrong logit exceeds its mean by z.
 
     `z` and `mean` are in standard deviations of the logit. On the sphere, a logit
-    divided by sqrt(d) is a cosine that is spread around a direction; docs/theory.md,
-    section 3.1.
+    divided by sqrt(d) is a cosine that is spread around a direction;
+    docs/theory-derivations.md, section 3.1.
     """
     if not moments.overlap or moments.random_length:
         return ndtr(-z)

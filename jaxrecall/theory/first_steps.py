@@ -1,5 +1,5 @@
 """What a finite rate and several steps of V_mat before the attention step change;
-docs/theory.md, section 2.7.
+docs/theory-derivations.md, section 2.7.
 
 The formulas are ours, not the paper's.
 

@@ -1,6 +1,6 @@
 """The settings in which the formulas were measured to be off by a factor of 2 or more.
 
-docs/theory.md, section 5.4 has the measurements.
+docs/theory-derivations.md, section 5.4 has the measurements.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def assumed(model: Model) -> tuple[str, ...]:
 
 def warn_of_limits(model: Model) -> None:
     """Warns with TheoryWarning if kappa is so small that the accuracy and the critical
-    sizes of theory were measured to be off by a factor of 2 or more; docs/theory.md,
-    section 5.4.
+    sizes of theory were measured to be off by a factor of 2 or more;
+    docs/theory-derivations.md, section 5.4.
     """
     if model.L == 1 or not has_score_noise(model):
         return

@@ -1,6 +1,6 @@
 """Recall by a model whose attention is locked on the informative token.
 
-The formulas are ours, not the paper's: docs/theory.md, section 3.
+The formulas are ours, not the paper's: docs/theory-derivations.md, section 3.
 
 With locked attention, step 3 depends on the samples only through their label counts.
 """
@@ -34,7 +34,8 @@ from .overlaps import (
 
 
 def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
-    """Test accuracy (fraction) with locked attention; docs/theory.md, section 3.
+    """Test accuracy (fraction) with locked attention; docs/theory-derivations.md,
+    section 3.
 
     `at` is passed to `recall` as its `reading`, and describes samples whose attention
     is elsewhere. It has no effect on attention-only models with orthogonal embeddings.
@@ -159,7 +160,7 @@ def store_keys(
 
 def compute_logits(memory: StoredKeys, r_v: np.ndarray) -> Logits:
     """Returns the logits of tokens whose own labels have the relative counts r_v;
-    docs/theory.md, section 3.1.
+    docs/theory-derivations.md, section 3.1.
     """
     model, N, overlaps, reading, lengths = memory
     weight, common = reading.weight, lengths.common

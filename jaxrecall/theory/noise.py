@@ -1,4 +1,5 @@
-"""Noise of the attention scores after step 2, term by term; docs/theory.md, section 2.
+"""Noise of the attention scores after step 2, term by term; docs/theory-derivations.md,
+section 2.
 
 The formulas are ours, not the paper's.
 
@@ -69,7 +70,7 @@ class Terms(NamedTuple):
 
 def score_noise(model: Model, N: float) -> ScoreNoise:
     """Returns the noise of the attention scores with N samples, by source;
-    docs/theory.md, section 2.
+    docs/theory-derivations.md, section 2.
 
     Raises TheoryError for L = 1, for an MLP that the formula does not cover, and for
     first steps after which predictions are not uniform.
@@ -272,8 +273,8 @@ class Gains(NamedTuple):
 
 @lru_cache(maxsize=256)
 def gains(model: Model) -> Gains:
-    """Returns the couplings of two samples through the MLP; docs/theory.md, section
-    2.3.
+    """Returns the couplings of two samples through the MLP; docs/theory-derivations.md,
+    section 2.3.
     """
     if not model.m:
         return Gains(total=1.0, linear=1.0, bend=0.0, itself=1.0, mean=0.0)

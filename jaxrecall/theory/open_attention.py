@@ -1,4 +1,4 @@
-"""Accuracy, whether attention is locked or not; docs/theory.md, section 4.
+"""Accuracy, whether attention is locked or not; docs/theory-derivations.md, section 4.
 
 The formulas are ours, not the paper's.
 """
@@ -39,7 +39,7 @@ which attention is averaged if tokens are not equally frequent.
 
 class ScoreDistribution(NamedTuple):
     """The parameters of the distribution of token scores and trigger scores;
-    docs/theory.md, section 4.2.
+    docs/theory-derivations.md, section 4.2.
 
     The unit of scores is the standard deviation of the tokens' scores.
     """
@@ -59,7 +59,9 @@ class ScoreDistribution(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """The attention in each seed, (SEEDS,) per field; docs/theory.md, section 4.1."""
+    """The attention in each seed, (SEEDS,) per field; docs/theory-derivations.md,
+    section 4.1.
+    """
 
     locked: np.ndarray  # fraction of the tokens that get more than half
     read: np.ndarray  # fraction of the tokens that are stored and read at all
@@ -67,8 +69,8 @@ class Attention(NamedTuple):
 
 
 def accuracy(model: Model, N: float) -> float:
-    """Test accuracy (fraction) after three steps with N samples; docs/theory.md,
-    section 4.
+    """Test accuracy (fraction) after three steps with N samples;
+    docs/theory-derivations.md, section 4.
 
     Attention may be locked, open or in between. If L = 1 or `score_noise` does not
     cover the model, the result is `locked_accuracy`. The formula is derived and has no
@@ -117,7 +119,7 @@ def group_reading(reading: Reading, group: np.ndarray) -> Reading:
 
 def locked_fraction(model: Model, N: float) -> float:
     """The fraction of tokens that get more than half of the attention, averaged over
-    seeds; docs/theory.md, section 4.
+    seeds; docs/theory-derivations.md, section 4.
     """
     check_N(model, N, any_tokens=True)
     check_first_steps(model, N, recall=False)
@@ -142,8 +144,8 @@ def attention(model: Model, N: float) -> Attention:
 def score_distribution(
     model: Model, noise: ScoreNoise, N: float = math.inf
 ) -> ScoreDistribution:
-    """Returns the distribution of the scores that have this noise; docs/theory.md,
-    section 4.2.
+    """Returns the distribution of the scores that have this noise;
+    docs/theory-derivations.md, section 4.2.
     """
     c, d, snr = model.c, model.d, noise.snr
     if not c:
@@ -292,7 +294,7 @@ def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
 
 def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Returns statistics of the scores (nats) of tokens and of the trigger after step
-    2; docs/theory.md, section 4.3.
+    2; docs/theory-derivations.md, section 4.3.
 
     The first two results are the mean and the standard deviation of each token's score
     over random tables, (V,) each. The last two results are the mean and the standard

@@ -1,5 +1,5 @@
-"""The overlaps between the features of memory keys that V_mat reads; docs/theory.md,
-section 3.2.
+"""The overlaps between the features of memory keys that V_mat reads;
+docs/theory-derivations.md, section 3.2.
 
 The *memory key* of a token is the output of attention on this token: z_in(v), plus
 z_trig if the trigger is in the value path.
@@ -61,7 +61,7 @@ class ValueLengths(NamedTuple):
     """The squared lengths of the parts of the value that attention outputs.
 
     The unit is the squared length of the informative token's row without the part that
-    all rows share; docs/theory.md, section 3.5.
+    all rows share; docs/theory-derivations.md, section 3.5.
     """
 
     trigger: float

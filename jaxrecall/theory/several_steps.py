@@ -1,5 +1,5 @@
-"""Accuracy after several first steps, over drawn embeddings and counts; docs/theory.md,
-section 2.8.
+"""Accuracy after several first steps, over drawn embeddings and counts;
+docs/theory-derivations.md, section 2.8.
 
 The formulas are ours, not the paper's. Samples enter only through how often each token
 occurs beside each label, so a seed costs V^3 operations for any N and L.

@@ -10,15 +10,12 @@ import shlex
 import textwrap
 from dataclasses import MISSING
 
-import attack
 import pytest
 from attack.__main__ import parser as attack_parser
 from helpers import ROOT
-from tolerances import assert_close
 
 from benchmarks import documented
 from jaxrecall.__main__ import MODULES as COMMANDS
-from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import FIELDS
@@ -33,7 +30,7 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 README = PAGES["README.md"]
-BUDGETS = {"docs/theory.md": 7500, "docs/papers.md": 3900, "results/README.md": 14000}
+BUDGETS = {"docs/theory.md": 1200, "docs/papers.md": 2500, "results/README.md": 14000}
 """Most words of the pages that have a budget of their own."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
@@ -72,15 +69,14 @@ def test_the_pages_are_few_and_short():
     assert {
         name: words[name] for name, most in BUDGETS.items() if words[name] > most
     } == {}
-    assert (
-        sum(number for name, number in words.items() if name not in BUDGETS) <= 21_180
-    )
+    del words["results/README.md"]
+    assert sum(words.values()) + len(LINKING["CONTRIBUTING.md"].split()) <= 28_000
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 150
-    [code] = fenced(README, "python")
-    assert len([line for line in code.splitlines() if line]) <= 8
+    assert len(README.split()) <= 900
+    for code in fenced(README, "python"):
+        assert len([line for line in code.splitlines() if line]) <= 12
     assert len(GRID.splitlines()) <= 12
 
 
@@ -133,10 +129,10 @@ def results(tmp_path_factory):
     return folder
 
 
-ELSEWHERE = {"docs/python.md", "docs/extending.md"}
+ELSEWHERE = {"docs/python.md", "docs/functions.md", "docs/laws.md"}
 """Pages whose code test_examples.py runs in processes of their own."""
 
-LONG = {"docs/training.md", "docs/table.md"}
+LONG = {"docs/how-it-works.md", "docs/table.md"}
 """Pages that compile programs of further steps, which tests of theirs do; in
 test_readers.py polars and duckdb read tables.
 """
@@ -150,29 +146,16 @@ test_readers.py polars and duckdb read tables.
         if fenced(text, "python") and page not in ELSEWHERE
     ],
 )
-def test_python_runs(page, results, monkeypatch, request):
-    """All blocks of a page, one after the other, as a reader would type them; that of
-    the README with fewer seeds, and its law as it is quoted with --slow alone.
-    """
-    text, is_whole = PAGES[page], attack.full_counts or page != "README.md"
-    if not is_whole:
-        text = text.replace('"seeds": 12', '"seeds": 3')
-        assert text != PAGES[page]
-    if page == "README.md":  # its runs take longer than their compilation
-        request.getfixturevalue("optimised")
+def test_python_runs(page, results, monkeypatch):
+    """All blocks of a page, one after the other, as a reader would type them."""
     for package in ("polars", "duckdb"):
         if package in PAGES[page]:
             pytest.importorskip(package)
     monkeypatch.chdir(results)
     monkeypatch.setenv("MPLBACKEND", "agg")
     names = {}
-    for block in fenced(text, "python"):
+    for block in fenced(PAGES[page], "python"):
         exec(compile(block, page, "exec"), names)
-    quotes = re.findall(r"# N\* ~ (\w+)\^(\S+), 95 % interval (\S+) to (\S+)", text)
-    for axis, *quoted in quotes if is_whole else ():
-        row = fit(names["df"], [0.5]).exponents.set_index("axis").loc[axis]
-        numbers = row[["exponent", "lo", "hi"]].astype(float)
-        assert_close(numbers, [float(number) for number in quoted], 0.011)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +259,8 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
 
 
 def test_commands_are_found():
-    mentioned = [
-        line
-        for block in fenced(README, "sh")
-        for line in block.splitlines()
-        if line.startswith("jaxrecall")
-    ]
-    assert len(commands(README)) == len(mentioned) == 2
+    mentioned = [command for command, _ in commands(README)]
+    assert mentioned == ["sweep", "fit", "examples", "sweep", "fit", "examples"]
     assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [
         ("fit", ["a", "--out", "b"]),
         ("status", []),
@@ -448,14 +426,6 @@ def test_columns_of_the_fit_are_those_declared():
         *EXPONENTS,
         *DIAGNOSTICS,
     }
-    for name, columns in (
-        ("thresholds", THRESHOLDS),
-        ("exponents", EXPONENTS),
-        ("diagnostics", DIAGNOSTICS),
-    ):
-        listed = re.search(rf"`{name}.parquet`[^:]*: (.*?)\.(?: |\n)", output, re.S)
-        assert listed is not None
-        assert re.findall(r"\w+", listed[1]) == columns
 
 
 def test_the_page_of_the_search_names_every_outcome():

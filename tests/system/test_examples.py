@@ -1,5 +1,5 @@
-"""The code of docs/python.md, docs/extending.md, the notebook and a typed script, run
-and checked as a user would.
+"""The code of three pages, the notebook and a typed script, run and checked as a user
+would.
 """
 
 import ast
@@ -55,8 +55,8 @@ def run(path: Path, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-PYTHON, EXTENDING = ROOT / "docs/python.md", ROOT / "docs/extending.md"
-USERS = PYTHON, EXTENDING, NOTEBOOK
+TAUGHT = [ROOT / f"docs/{name}.md" for name in ("python", "functions", "laws")]
+USERS = *TAUGHT, NOTEBOOK
 
 
 @pytest.mark.slow
@@ -70,10 +70,10 @@ def test_code_for_users_runs(path, tmp_path):
     run(path, tmp_path)
 
 
-@pytest.mark.parametrize("path", [PYTHON, EXTENDING], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TAUGHT, ids=lambda path: path.name)
 def test_names_of_the_package_in_code_for_users_exist(path):
     found = [name for block in blocks(path) for name in names_of_the_package(block)]
-    assert len(found) >= 2
+    assert found
     for module, name in found:
         assert attrgetter(name)(importlib.import_module(module)), (module, name)
 

@@ -370,13 +370,14 @@ def test_accuracy_takes_unequal_tokens_whose_frequencies_are_equal():
 
 
 def test_the_page_of_theory_names_tests_and_formulas_that_exist():
-    page = (ROOT / "docs/theory.md").read_text()
+    page = (ROOT / "docs/theory-derivations.md").read_text()
     names = ("theory/test_theory", "theory/test_bounds", "simulator/test_physics")
     tests = "".join((ROOT / f"tests/{name}.py").read_text() for name in names)
     assert all(f"def {name}(" in tests for name in re.findall(r"`(test_\w+)`", page))
-    assert all(name in page for name in theory.__all__ if name != "ScoreNoise")
+    front = (ROOT / "docs/theory.md").read_text()
+    assert all(name in front for name in theory.__all__ if name != "ScoreNoise")
     sections = {*re.findall(r"^##+ ([\d.]*\d)", page, re.M)}
-    cited = r"docs/theory\.md, sections? ([\d.]*\d)(?: and ([\d.]*\d))?"
+    cited = r"theory-derivations\.md,\s+sections? ([\d.]*\d)(?: and ([\d.]*\d))?"
     for path in (ROOT / "jaxrecall/theory").glob("*.py"):
         for pair in re.findall(cited, path.read_text()):
             assert {*pair} <= sections | {""}, path.name
