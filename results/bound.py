@@ -283,7 +283,7 @@ WORDS = {
     False: "three steps, trigger only in the key",
     BENCHMARK: "Gaussian channel, a benchmark",
     HIDDEN: "least of any trigger-blind learner",
-    SHOWN: "V ln 2: half of the labels occur",
+    ANY: "V ln 2: half of the labels occur",
 }
 """What figures say of the three steps, by whether the trigger is in the value, and of
 the limits.
