@@ -21,6 +21,7 @@ from law import (
     DASHED,
     LONG,
     N_STAR,
+    PATHS,
     SHORT,
     SIZES,
     STUDY,
@@ -233,8 +234,12 @@ def noises():
 
     Lines are medians with quartiles; theory is dashed.
     """
-    rows = load(STUDY / "phase").merge(NOISE_SIZES, on=[*NOISE_SIZES])
-    settings = [*NOISE_SIZES, "activation", "N"]
+    texts = []
+    for d, L, V, m in NOISE_SIZES.itertuples(index=False):
+        texts.append(f"V = {V}, d = {d}, L = {L}" + (f", m = {m}" if m else ""))
+    sizes = NOISE_SIZES.assign(sizes=pd.Categorical(texts, texts))
+    rows = load(STUDY / "phase").merge(sizes, on=[*NOISE_SIZES])
+    settings = [*sizes, "activation", "N"]
     cells = rows[settings].drop_duplicates()
     measured, theory = [], []
     for column, (field, name) in NOISES.items():
@@ -249,17 +254,17 @@ def noises():
         "noise",
         x="N",
         lines="part",
-        panels=[*NOISE_SIZES],
+        panels="sizes",
         band="quartiles",
         scale="log",
         over=[plot.Polyline(pd.concat(theory), "noise", "theory", DASHED)],
-        labels={"part": "", "noise": "noise (s.d. / trigger's score)"},
+        labels={"part": "", "sizes": "", "noise": "noise (s.d. / trigger's score)"},
     )
 
 
 def predicted_noise(cell, field):
     """The predicted part of the noise of a cell, which is a dict of settings."""
-    model = Model(**{name: value for name, value in cell.items() if name != "N"})
+    model = Model(**{name: cell[name] for name in cell if name not in ("N", "sizes")})
     return getattr(score_noise(model, cell["N"]), field)
 
 
@@ -275,7 +280,7 @@ def over_lengths():
 
 def accuracy_over(condition, y):
     """Draws accuracy over N and another axis, with theory's line of one half."""
-    return plot.figure(
+    drawn = plot.figure(
         load(STUDY / "map").query(condition),
         y,
         x="N",
@@ -283,6 +288,9 @@ def accuracy_over(condition, y):
         contour="theory",
         panels="trigger_in_value",
     )
+    for ax, inside in zip(drawn.axes, (False, True), strict=False):
+        ax.set_title(PATHS[inside], fontsize=8.4)
+    return drawn
 
 
 FIGURES = {

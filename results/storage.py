@@ -251,8 +251,7 @@ def storing():
     layers = cells[cells["activation"] == "quadratic"].drop(columns="setting")
     ends = pd.DataFrame({"entries": [shown["entries"].min(), shown["entries"].max()]})
     theory = ends.assign(view=HALF, bits=EDGE)
-    reported = [ends.assign(view=view) for view in (RECALLED, OF_TRAINED)]
-    reported = pd.concat(reported).assign(bits=LANGUAGE_MODELS)
+    reported = ends.assign(view=OF_TRAINED, bits=LANGUAGE_MODELS)
     star = {"marker": "*", "size": 1.8, "linestyle": "none"}
     dotted = {"marker": ".", "width": 0.75, "linestyle": ":"}
     plain = {"marker": "none", "width": 0.75}

@@ -408,15 +408,17 @@ def causing():
 def mending():
     """Accuracy and attention against eta at s = 1, for both lengths."""
     usual = at(recipe(), V=64, d=128, N=2048, s=1.0, noise_s=1.0, kappa=100.0)
-    usual = at(usual, fresh_batches=False)
+    usual = at(usual, fresh_batches=False).query("gamma2 == gamma and L in (8, 64)")
+    rates = [f"{eta:g}" for eta in sorted(usual["eta"].unique())]
+    rate = pd.Categorical(usual["eta"].map("{:g}".format), rates)
     return plot.figure(
-        with_trigger(usual.query("gamma2 == gamma and L in (8, 64)")),
+        with_trigger(usual.assign(rate=rate)),
         [*MEASURED],
-        x="eta",
+        x="rate",
         lines="trigger",
         columns="L",
         band="95 %",
-        labels=MEASURED | {"trigger": ""},
+        labels=MEASURED | {"trigger": "", "rate": "eta: rate of step 1"},
         size="5.5x4.2",
     )
 
@@ -439,5 +441,9 @@ def training():
         columns=["optimizer", "L"],
         band="95 %",
         labels=MEASURED
-        | {"begin": "", "optimizer": "", "step": "step, trigger in the key only"},
+        | {
+            "begin": "",
+            "optimizer": "",
+            "step": "step, with the trigger only in the key",
+        },
     )

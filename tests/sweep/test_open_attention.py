@@ -19,9 +19,7 @@ def test_cells_with_right_but_small_scores_are_named(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(GRID)
     assert main(["--grid", "small.yaml"]) == 0
-    told = (
-        "kappa limits attention in 1 of 2 configurations, at kappa = 4, N = 4096 most"
-    )
+    told = "kappa limits attention in 1 of 2 configurations, at kappa = 4, N = 4096"
     assert f"warning: {told}" in capsys.readouterr().out
     rows = jaxrecall.load("results/small")
     assert limited_by_kappa(rows, ["kappa", "N"]).startswith(told)

@@ -82,9 +82,6 @@ HIGHEST = 9.0
 ROOM = 1.15
 """The length of a panel after the layout relative to that before."""
 
-OVERHANG = 0.12
-"""The length by which the last label of an axis may exceed the axis, in inches."""
-
 HANDLE = 8
 """The width of the mark and of the gaps of an entry of a legend, in letters."""
 
@@ -426,9 +423,9 @@ def _set_ticks(ax: Axes, which: Any, axis: Axis) -> None:
     transform = ruler.get_transform().transform
     low, high = transform(np.array(ruler.get_view_interval()))
     places = axis.place(axis.values)
-    spots = transform(places) * inches / (high - low)
-    # no label may reach far beyond the end of the axis, into the next panel
-    kept, free = [], high * inches / (high - low) + OVERHANG
+    spots = (transform(places) - high) * inches / (high - low)
+    # a label may reach a little beyond the axis, but not into the next panel
+    kept, free = [], 0.12
     for i in reversed(range(len(names))):
         if spots[i] + room[i] / 2 < free:
             kept.append(i)

@@ -116,8 +116,10 @@ class Theory:
         self._predict(cells.assign(N=1024.0), reasons=reasons)
         if not reasons:
             return ""
-        uncovered = f"{len(reasons)} of {len(cells)} configurations"
-        return f"Theory does not cover {uncovered} ({reasons[0]})."
+        return (
+            f"Theory does not cover {len(reasons)} of {len(cells)} configurations"
+            f" ({reasons[0]})."
+        )
 
     def _cells(self, critical: str) -> Table:
         """Returns the settings of each cell, or of each level of a cell if `critical`,

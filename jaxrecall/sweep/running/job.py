@@ -291,8 +291,8 @@ def _cost_of_search(search: Searches, most: float | None) -> str:
     if most is None:
         return UNKNOWN
     return (
-        f"about {duration(search.likely_seconds())} if N* is in the middle of the"
-        f" range, {duration(most)} if every run were at the largest {search.axis}"
+        f"about {duration(search.likely_seconds())} if crossings are in the middle of"
+        f" the range, {duration(most)} if every run were at the largest {search.axis}"
     )
 
 

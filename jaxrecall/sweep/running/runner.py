@@ -114,8 +114,10 @@ class Runner:
         """
         seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
         if seconds > ANNOUNCED_SECONDS:
-            told = f"{len(rejected)} runs need the exact code path"
-            line = f"program {program}: {told}, about {duration(seconds)} more"
+            line = (
+                f"program {program}: {len(rejected)} runs need the exact code path,"
+                f" about {duration(seconds)} more"
+            )
             self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
