@@ -76,8 +76,7 @@ def searched(study):
 
 def with_trigger(rows):
     """Returns rows with a column that says where the trigger is in words."""
-    names = rows["trigger_in_value"].map(TRIGGER)
-    return rows.assign(trigger="trigger in the " + names)
+    return rows.assign(trigger="trigger " + rows["trigger_in_value"].map(TRIGGER))
 
 
 @cache
