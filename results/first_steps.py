@@ -8,8 +8,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from bound import HIDDEN as BOUND
-from bound import least
+from bound import HIDDEN, least
 from law import STUDY, TRIGGER, models_of, on_all_cores, searched, with_ends
 from table import CRITICAL, as_table, with_interval
 
@@ -28,6 +27,7 @@ WAYS = {
     SEVERAL: "first_steps == L // 8 and steps == 3",
     ALSO_LAST: "first_steps == L // 8 and steps == 67",
 }
+BOUND = HIDDEN
 RATE = "eta / eta_c"
 """eta over the rate at which one step cancels the mean bias."""
 
