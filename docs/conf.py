@@ -24,7 +24,11 @@ copyright = "the jaxrecall authors"
 
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "results/*.md"]
+LOGS = "accelerators", "attack", "benchmarks", "on-device", "slurm"
+"""Logs of machines, which are files to download and no pages."""
+
 exclude_patterns = [".*", "**/.*", "build", "dist", "tests", "results/study"]
+exclude_patterns += [f"results/{name}.md" for name in LOGS]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 myst_enable_extensions = ["dollarmath"]
@@ -45,16 +49,15 @@ html_copy_source = False
 SECTIONS = {
     "Start": "running functions gallery how-it-works glossary",
     "Set up a study": "grid-files laws",
-    "Find critical N": (
-        "thresholds table theory theory-derivations papers"
-        " ../results/README ../results/steps"
+    "Find critical N": "thresholds table theory theory-derivations papers",
+    "Findings": (
+        "../results/README ../results/scaling-law ../results/steps ../results/recipe"
+        " ../results/embeddings ../results/zipf ../results/mlp ../results/storage"
+        " ../results/bound ../results/training"
     ),
     "Write code": "python api",
     "Scale up": "scaling",
-    "Records": (
-        "../results/benchmarks ../results/accelerators ../results/on-device"
-        " ../results/attack ../results/slurm ../CONTRIBUTING ../CHANGELOG"
-    ),
+    "Records": "../results/tested ../CONTRIBUTING ../CHANGELOG",
 }
 """Heading of the sidebar -> its pages, as seen from docs/."""
 
@@ -79,7 +82,11 @@ def contents() -> str:
     return "\n\n".join(["", *trees, ""])
 
 
+LINK_TO_A_LOG = re.compile(rf"\[([^]]+)\]\(([\w./-]*\b(?:{'|'.join(LOGS)})\.md)\)")
+
+
 def complete(app: Sphinx, docname: str, source: list[str]) -> None:
+    source[0] = LINK_TO_A_LOG.sub(r"{download}`\1 <\2>`", source[0])
     if docname == root_doc:
         source[0] += contents()
 

@@ -36,11 +36,11 @@ DECODERS = {
 }
 BENCHMARK = "Gaussian channel"
 HIDDEN = "bound, trigger-blind"
-ANY = "bound, any learner"
+SHOWN = "bound, any learner"
 LIMITS = {
     BENCHMARK: fano_ceiling,
     HIDDEN: lambda model, N: recall_ceiling(model, N, sees_position=False),
-    ANY: lambda model, N: recall_ceiling(model, N, sees_position=True),
+    SHOWN: lambda model, N: recall_ceiling(model, N, sees_position=True),
 }
 STEPS = {
     True: "three steps, value and key",
@@ -283,7 +283,7 @@ WORDS = {
     False: "three steps, trigger only in the key",
     BENCHMARK: "Gaussian channel, a benchmark",
     HIDDEN: "least of any trigger-blind learner",
-    ANY: "V ln 2: half of the labels occur",
+    SHOWN: "V ln 2: half of the labels occur",
 }
 """What figures say of the three steps, by whether the trigger is in the value, and of
 the limits.
@@ -293,7 +293,7 @@ FULL = {"linestyle": "-", "marker": "none", "width": 0.75}
 LINES = {
     BENCHMARK: DASHED | {"color": "0.55", "width": 1},
     HIDDEN: {"linestyle": "-", "marker": "none"},
-    ANY: {"linestyle": ":", "marker": "none"},
+    SHOWN: {"linestyle": ":", "marker": "none"},
 }
 PANELS = {
     "along L, V / d = 1": ("L", "d == 1024"),

@@ -36,6 +36,7 @@ WAYS = {
     SEVERAL: "first_steps == L // 8 and steps == 3",
     ALSO_LAST: "first_steps == L // 8 and steps == 67",
 }
+BOUND = HIDDEN
 RATE = "eta / eta_c"
 """eta over the rate at which one step cancels the mean bias."""
 

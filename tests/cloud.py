@@ -229,7 +229,7 @@ _PROGRAM = f'exec {sys.executable} -S {__file__} {{name}} "$@"'
 _PYTHON = """
 if [ "$1 $2 $3" = "-m pip wheel" ]; then
     while [ "$1" != --wheel-dir ]; do shift; done
-    echo wheel > "$2/jaxrecall-0.1.0-py3-none-any.whl"
+    echo wheel > "$2/jaxrecall-0.2.0-py3-none-any.whl"
 else
     exec "$CLOUD/python" "$@"
 fi

@@ -38,6 +38,14 @@ from jaxrecall.simulator.rows import finish, noise_columns
 from jaxrecall.simulator.world import World, draw
 
 ROOT = Path(__file__).parent.parent
+LOGS = {"accelerators.md", "attack.md", "benchmarks.md", "on-device.md", "slurm.md"}
+FINDINGS = {
+    f"results/{path.name}": path.read_text()
+    for path in sorted((ROOT / "results").glob("*.md"))
+    if path.name not in LOGS
+}
+"""The pages of results/ but those that commands write."""
+
 NO_FIGURE = ("--shard", "0/1")
 """Words of a sweep that computes all runs and draws no figure, which is left to the
 call without --shard.

@@ -8,7 +8,7 @@
 # is used again, one that was taken away is made anew, and the hosts start with the rows in the bucket. Ctrl-C ends this script, but
 # not the hosts: the same line ends what they do after the batch in flight, and continues.
 #
-# With the package from pip instead of a clone, say what the hosts install: PACKAGE=jaxrecall-0.1.0-py3-none-any.whl, or a URL.
+# With the package from pip instead of a clone, say what the hosts install: PACKAGE=jaxrecall-0.2.0-py3-none-any.whl, or a URL.
 
 set -euo pipefail
 

@@ -32,12 +32,9 @@ ACCURACIES = """
 def test_a_line_is_a_group_and_a_column_is_a_value(table):
     @table.as_table(["law", "d"], {"L = {L}": "{accuracy:.2f}"}, missing="not run")
     def accuracies():
-        """Accuracy by law."""
         return ROWS
 
     assert accuracies() == ACCURACIES
-    assert accuracies.__name__ == "accuracies"
-    assert accuracies.__doc__ == "Accuracy by law."
 
 
 CELLS = yaml.safe_load("""

@@ -22,17 +22,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_the_citation_and_the_changelog_are_of_this_version():
-    assert (
-        yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
-        == jaxrecall.__version__
-    )
-    newest, *older = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    released = (
-        older[0] if newest == f"Unreleased (code_version {CODE_VERSION})" else newest
-    )
-    assert released.startswith(
-        f"code_version {CODE_VERSION}: jaxrecall {jaxrecall.__version__} "
-    )
+    told = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert told["version"] == jaxrecall.__version__
+    release = f"{told['version']} ({told['date-released']}), code_version"
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert f"{release} {CODE_VERSION}" in headings
 
 
 def test_the_readme_cites_the_paper_of_the_citation_file():
@@ -53,15 +47,8 @@ def test_the_readme_cites_the_paper_of_the_citation_file():
 
 def test_the_citation_file_lacks_nothing_but_the_address():
     told = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    known = {
-        "abstract",
-        "authors",
-        "cff-version",
-        "date-released",
-        "keywords",
-        "license",
-    }
-    known |= {"message", "references", "title", "type", "version"}
+    known = "abstract authors cff-version date-released keywords license message"
+    known = {*known.split(), "references", "title", "type", "version"}
     assert known <= told.keys() <= known | {"repository-code", "url", "doi"}
 
 

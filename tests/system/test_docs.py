@@ -12,7 +12,7 @@ from dataclasses import MISSING
 
 import pytest
 from attack.__main__ import parser as attack_parser
-from helpers import ROOT
+from helpers import FINDINGS, ROOT
 
 from benchmarks import documented
 from jaxrecall.__main__ import MODULES as COMMANDS
@@ -30,8 +30,9 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 README = PAGES["README.md"]
-BUDGETS = {"docs/theory.md": 1200, "docs/papers.md": 2400, "results/README.md": 14000}
+BUDGETS = {"docs/theory.md": 1200, "docs/papers.md": 2400}
 """Most words of the pages that have a budget of their own."""
+
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 
@@ -59,18 +60,14 @@ def table(text: str) -> list[str]:
 
 
 def test_the_pages_are_few_and_short():
-    words = {
-        name: len(text.split())
-        for name, text in (
-            PAGES | {"results/README.md": LINKING["results/README.md"]}
-        ).items()
-    }
+    words = {name: len(text.split()) for name, text in PAGES.items()}
     assert len([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.rst")]) <= 15
     assert {
         name: words[name] for name, most in BUDGETS.items() if words[name] > most
     } == {}
-    del words["results/README.md"]
     assert sum(words.values()) + len(LINKING["CONTRIBUTING.md"].split()) <= 28_000
+    assert len(" ".join(FINDINGS.values()).split()) <= 6500
+    assert len(LINKING["CHANGELOG.md"].split()) <= 700
 
 
 def test_the_readme_is_short():
@@ -310,10 +307,8 @@ def anchor(heading: str) -> str:
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-LINKING = PAGES | {
-    name: (ROOT / name).read_text()
-    for name in ("results/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-}
+OTHERS = "CONTRIBUTING.md", "CHANGELOG.md"
+LINKING = PAGES | FINDINGS | {name: (ROOT / name).read_text() for name in OTHERS}
 
 
 @pytest.mark.parametrize("page", LINKING)
