@@ -219,15 +219,15 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     """Returns a table of the results of a search.
 
-    For each cell and theta, the table contains the critical value, its 95 % interval,
-    and the outcome of the search.
+    For each configuration and theta, the table has the critical value, its 95 %
+    interval, and the outcome of the search.
 
     Args:
         source: a table that `run` returned for a grid with a `search`, or the results
             folder of a search.
 
     Returns:
-        One row per cell and theta. The columns are the cell's axes, `theta`, `axis`
+        One row per configuration and theta. The columns are its axes, `theta`, `axis`
         (the searched axis), `critical`, `lo`, `hi`, `N_star`, `outcome`, `seeds`,
         `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing values if
         the search found no crossing. `N_star` equals `critical` if the axis is N.

@@ -489,7 +489,7 @@ def phase(
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.phase(df, "d", "N")
 
-    Raises UsageError for an unknown axis, or if several cells would share a pixel.
+    Raises UsageError for an unknown axis, or if several values would share a pixel.
     Raises FitError for a table that cannot be fitted.
     """
     expect("x", x, str, "the name of a column")
@@ -511,17 +511,17 @@ def collapse(
     theta: float = 0.5,
     **options: str | None,
 ) -> Axes:
-    """Draws accuracy against N / N*, where each cell has its own N*.
+    """Draws accuracy against N / N*, where each configuration has an N*.
 
-    The curves of cells with the same shape coincide.
+    The curves of configurations with the same shape coincide.
 
     Args:
         df: runs at several N, with one row per (point, seed), or one row per recorded
             step if the runs train.
         ax: the Axes to draw on. If None, the Axes of a new figure.
         lines: the axis that colours show. If None, the first of d, L, V, m that varies.
-        theta: the accuracy (fraction) that defines N*. Cells that do not cross it are
-            left out.
+        theta: the accuracy (fraction) that defines N*. Configurations that do not cross
+            it are left out.
         options: as in `accuracy`. `along` replaces N.
 
     Example:
@@ -529,8 +529,8 @@ def collapse(
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.collapse(df, theta=0.3)
 
-    Raises UsageError if fewer than two cells cross theta. Raises FitError if the table
-    cannot be fitted.
+    Raises UsageError if fewer than two configurations cross theta. Raises FitError if
+    the table cannot be fitted.
     """
     runs = _runs(df, ax, theta, None, False, lines, **options)
     by = [lines] if lines else [*runs.axes[:1]]

@@ -106,9 +106,10 @@ def fit(
             at a time. The argument exists so that older calls still work.
         on_progress: a function that is called with the number of estimated curves and
             the total number of curves. A curve counts once for each theta.
-        where: restricts the law to the cells for which an expression of the axes is
-            true, such as "L**2 > 10 * V**1.5 * d**0.5". With several expressions, there
-            is one law for each. The column `regime` contains its expression.
+        where: restricts the law to the configurations for which an expression of the
+            axes is true, such as "L**2 > 10 * V**1.5 * d**0.5". With several
+            expressions, there is one law for each. The column `regime` contains its
+            expression.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0. The default is the axis of a search, else
             N, else the only axis of numbers. Along m and step, rows with 0 are
@@ -118,7 +119,7 @@ def fit(
         of: the column that crosses theta: the accuracy, or any other measured column,
             such as "attention_mass" or "test_loss". If it has values outside 0 to 1,
             its mean is compared with theta, along straight lines between the levels.
-        best: an axis, such as a rate. Each cell uses the value of this axis at which
+        best: an axis, such as a rate. Each configuration uses the value at which
             accuracy crosses theta first. The value is chosen again whenever a seed is
             left out. A column of the thresholds contains the chosen value.
         by: an axis. There is a separate law for each value of this axis, as for each
@@ -132,8 +133,8 @@ def fit(
         floor: an axis, or "" for the only axis of the law. The table `forms` of the fit
             then compares A x^p, E + A x^p and E + A ln x along this axis. It has E, A
             and p with their intervals, and errors at the largest sizes, left out.
-        summary: what crosses theta: the "mean" over seeds, the "median", or the share
-            of seeds whose measure is at least a level, as in "above 0.9".
+        summary: what crosses theta: the "mean" over seeds, the "median", or the
+            fraction of seeds whose measure is at least a level, as in "above 0.9".
         axes: the columns that are settings, for a table that does not state them. If
             None, these are all columns that vary, and a remark names them.
         average: the columns over which the measure is averaged within each seed. If

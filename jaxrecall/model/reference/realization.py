@@ -156,10 +156,11 @@ def draws(
             shapes.
         key: a `jax.random` key. The key of a seed is fold_in(key(root_seed), seed). The
             point's own root_seed is not used.
-        parameters: a dict from dotted name to float parameter of an embedding law.
+        parameters: a dict from dotted name to float parameter of an embedding.
             These values replace the point's own. JAX may trace them, and they are not
             checked. The parameters of `embedding` apply to input and output embeddings
-            if the two laws are the same. A float64 array makes the embeddings float64.
+            if their distributions are the same. A float64 array makes the embeddings
+            float64.
 
     Returns:
         The draws, float32 and int32. The integers are exactly those of `realize`, and
@@ -168,7 +169,7 @@ def draws(
     Raises:
         ValueError: as for `realize`, and in a compiled function for embeddings from a
             file.
-        PointError: for a parameter that the laws lack, or for a parameter that is a
+        PointError: for a parameter that they lack, or for a parameter that is a
             size.
 
     Examples:
