@@ -351,7 +351,7 @@ def against():
 
 def sizes_of_lines():
     """Returns the sizes along the lines of all panels."""
-    lengths = [4, *np.geomspace(64, 8192, 15).round().astype(int), 16384]
+    lengths = [4, 8, 16, 32, *np.geomspace(64, 8192, 15).round().astype(int), 16384]
     widths = np.geomspace(230, 2300, 9).round().astype(int)
     cells = [*product([V], [V, V // 4], lengths), *product([V], widths, [4, 16384])]
     return pd.DataFrame(cells, columns=SIZES)

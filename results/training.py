@@ -96,6 +96,6 @@ def along_L():
     ax = drawn.axes[0]
     ax.set_ylim(top=2e5)
     pool, longest = found[["pool", "L"]].max()
-    samples = f"a pool of {pool:g} at L = {longest:g}, else independent samples"
-    ax.set_title(f"V = d = 64, trigger only in the key; {samples}", fontsize=6.5)
+    samples = f"pool of {pool:g} at L = {longest:g}, else independent samples"
+    ax.set_title(f"V = d = 64, key only; {samples}", fontsize=7)
     return drawn

@@ -129,7 +129,7 @@ def test_a_known_law_comes_back():
     truth = {(theta, axis): x for theta in (0.5, 0.8) for axis, x in LAW.items()}
     assert_close(exponents(found, "theta"), truth, 0.01)
     first, second, *_ = repr(found).splitlines()
-    assert first == "theta = 0.5: 9 cells: 9 cross"
+    assert first == "theta = 0.5: 9 configurations: 9 cross"
     assert second.startswith("  m = 0: N* ~ V^2.00  95 % interval 2.00 to 2.00, by ")
 
 
@@ -166,7 +166,7 @@ def test_plateaus_do_not_move_the_exponents():
     assert flat[[*ENDS, "N_star", "N_above"]].isna().all(axis=None)
     assert (flat["N_below"] == WIDE[-1]).all()
     assert (found.exponents["left_out"] == "3 (theta not reached)").all()
-    assert "  m = 0: law of 9 cells; misfit " in repr(found)
+    assert "  m = 0: law of 9 configurations; misfit " in repr(found)
     assert "; left out: 3 (theta not reached)" in repr(found)
 
 
@@ -295,7 +295,10 @@ def test_what_cannot_be_known_is_censored_not_made_up():
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_few_seeds_give_no_interval(seeds):
     found = fit(table(GRID, law, WIDE, seeds=seeds))
-    assert f"9 cells: {found.thresholds['N_star'].notna().sum()} cross" in repr(found)
+    assert (
+        f"9 configurations: {found.thresholds['N_star'].notna().sum()} cross"
+        in repr(found)
+    )
     for frame in (found.thresholds, found.exponents):
         assert frame[["lo", "hi"]].isna().all(axis=None)
         assert frame["warning"].str.contains(f"no interval: {seeds} seed").all()
@@ -317,8 +320,8 @@ def test_a_crossing_that_no_level_vouches_for_has_an_open_end_and_no_part_in_the
     assert "crossing not sure" in record["warning"]
     assert found.exponents["n_cells"][0] == 3
     for line in (
-        "theta = 0.5: 4 cells: 4 cross, 1 of them not surely enough for the law",
-        "law of 3 cells; misfit",
+        "theta = 0.5: 4 configurations: 4 cross, 1 of them not surely enough",
+        "law of 3 configurations; misfit",
         "left out: 1 (crossing not sure)",
     ):
         assert line in repr(found)
@@ -429,7 +432,7 @@ def test_copies_count_once():
     found, alone = fit(pd.concat([once, once.assign(d=64, L=16)])), fit(once)
     copy_of = found.thresholds["copy_of"].fillna("")
     assert copy_of.tolist() == ["", "d = 32, L = 8"] * 3
-    line = "theta = 0.5: 6 cells, of which 3 repeat the counts of another: 6 cross"
+    line = "6 configurations, of which 3 repeat the counts of another: 6 cross"
     assert line in repr(found)
     for name in ("n_cells", "exponent", "lo", "hi"):
         mine, theirs = (one.exponents[name][0] for one in (found, alone))

@@ -126,7 +126,7 @@ def test_cells_without_an_interval_are_not_in_the_law():
     found = fit(few, law="loss", along="d")
     (row,) = found.exponents.itertuples()
     assert (row.n_cells, row.left_out) == (4, "1 (fewer than 6 seeds)")
-    assert "law of 4 cells; misfit" in repr(found)
+    assert "law of 4 configurations; misfit" in repr(found)
     assert "left out: 1 (fewer than 6 seeds)" in repr(found)
     rest = fit(frame[frame["d"] > 16], law="loss", along="d").exponents
     assert_close(row.exponent, rest["exponent"][0])

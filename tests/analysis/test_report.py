@@ -152,7 +152,7 @@ def test_every_picture_is_on_the_page_and_in_both_files(folder):
 
 
 FACTS = """<th>N*</th>
-cross 0.3, 0.9? The answer, N*, comes from 3 cells, 90 rows
+cross 0.3, 0.9? The answer, N*, comes from 3 configurations, 90 rows
 ok (90 rows)
 6, from 0 to 5
 jaxlib
@@ -219,7 +219,7 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
         assert fit_cli.main([str(out), *words]) == 0
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
-        assert "theta = 0.3: 3 cells: 3 cross" in told
+        assert "theta = 0.3: 3 configurations: 3 cross" in told
         thresholds.append(pd.read_parquet(out / "thresholds.parquet"))
     assert thresholds[0].groupby(["d", "theta"])["record"].sum().tolist() == [1] * 6
     pd.testing.assert_frame_equal(*thresholds)
@@ -490,7 +490,7 @@ def test_a_report_replaces_the_figures_that_its_page_lists_and_no_others(reporte
     assert content(page.parent) == {"mine.png": "old", "t&t.html": "new"}
     assert not (figures / "accuracy.svg").is_symlink()
     told = page.read_text()
-    assert "Theory does not cover 4 of 4 cells (s: got 1.0; " in told
+    assert "Theory does not cover 4 of 4 configurations (s: got 1.0; " in told
     assert ": 2 cross; 1 flat; 1 above" in told
 
 

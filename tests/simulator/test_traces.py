@@ -275,16 +275,16 @@ def test_the_command_line_chooses_steps(step, n, tmp_path, capsys):
     FRAME.to_parquet(path)
     arguments = [str(path), "--resamples", "100", "--step", *step.split()]
     assert fit.main(arguments) == 0
-    assert f"{n} cells: {n} cross" in capsys.readouterr().out
+    assert f"{n} configurations: {n} cross" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("step", "shown"),
     [
-        ([], "2 cells, 144 rows"),
+        ([], "2 configurations, 144 rows"),
         pytest.param(
             ["--step", "all", "--x", "step"],
-            "6 cells, 432 rows",
+            "6 configurations, 432 rows",
             marks=pytest.mark.slow,
         ),
     ],

@@ -465,9 +465,9 @@ def test_a_dry_run_of_a_search_tells_cells_runs_and_times(grid, capsys):
     told = capsys.readouterr().out
     times = re.search(r"about (\S+) s if crossings .* range, (\S+) s if", told)
     assert 0 < float(times[1]) < float(times[2])
-    for axes, n in (("{d: [2, 12], L: 3}", "2"), ("{d: 2, L: 3}", "1")):
-        assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
-        assert f"in {n} configuration" in capsys.readouterr().out
+    axes = "blocks.0.axes={d: [2, 12], L: 3}"
+    assert main([*grid, "--dry-run", "--set", axes]) == 0
+    assert "in 2 configurations, 0 of" in capsys.readouterr().out
 
 
 def test_a_dry_run_makes_few_of_the_points_of_a_range(grid, monkeypatch):
