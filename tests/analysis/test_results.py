@@ -106,15 +106,15 @@ INTERVAL = re.compile(r"-?\d[\d,.e]* \[[^]]+\](?!\()")
 
 @pytest.mark.parametrize("section", combinations(SECTIONS, often=QUICK.__contains__))
 def test_a_section_says_what_the_tables_that_it_names_print(script, section):
-    tables, text = script("tables").TABLES, SECTIONS[section]
+    tables, text = script("tables").TABLES, SECTIONS[section].replace("+", "")
     words = re.findall(r"\w+", " ".join(re.findall("`([^`]+)`", text)))
     printed = "\n".join(tables[name]() for name in {*words} & {*tables})
+    printed = printed.replace("+", "")
     if not section.startswith("results/README.md"):  # its tables are written by hand
         lines = re.findall(r"^\|.*", text, re.M)
         assert {*lines} <= {*printed.splitlines()}
     if printed:
-        intervals = INTERVAL.findall(printed.replace("+", ""))
-        assert {*INTERVAL.findall(text)} <= {*intervals}
+        assert {*INTERVAL.findall(text)} <= {*INTERVAL.findall(printed)}
 
 
 @pytest.mark.parametrize("table", ["exhaustive", "critical_sizes", "pool_summary"])
