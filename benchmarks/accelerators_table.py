@@ -115,9 +115,12 @@ def planned(entry: Mapping[str, Any]) -> int:
 
 
 def shape_of(entry: Mapping[str, Any]) -> Shape:
-    """The shape of the entry, with tuples in place of JSON's lists."""
+    """The shape of the entry, with tuples in place of JSON's lists. A field without
+    a value has its default.
+    """
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in entry["shape"].items()
+        if value not in (None, "")
     }
     return Shape(**values)

@@ -21,9 +21,8 @@ from .analysis.fit.roles import roles_of, with_stated
 from .analysis.fit.steps import LAST, parse_steps
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
-from .sweep.files import is_folder, local_path
+from .sweep.files import local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from .sweep.store.table import older, record_rows
 from .sweep.summary import ALLOWED
 
 __all__ = ["Fit", "compare", "fit"]
@@ -251,22 +250,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         step=step,
         **{name: getattr(args, name) for name in options},
     )
-    rows = {"rows": len(frame)}
-    if is_folder(paths[0]):
-        rows = record_rows([frame])
     # a fit that cannot be saved is not lost
-    _notes(remarks)
+    answer(*map("note: {}".format, remarks))
     answer(*str(fitted).split("\n"), "")
-    for path, n_rows in write(fitted, out, args.latex, rows).items():
+    for path, n_rows in write(fitted, out, args.latex, {"rows": len(frame)}).items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
-    if len(paths) > 1:
-        return answer()
-    return _notes(older(paths[0], rows))
+    return answer()
 
 
 def _progress(done: int, of: int) -> str:
     return f"curves: {100 * done / of:.0f} % done"
-
-
-def _notes(remarks: Sequence[str]) -> int:
-    return answer(*map("note: {}".format, remarks))

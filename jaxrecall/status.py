@@ -49,7 +49,6 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         )
     for file in facts["unreadable"]:
         yield f"unreadable: {file['path']} ({file['reason']})"
-    yield from facts["older"]
     yield f"{duration(facts['seconds'])} of simulation"
     if facts["command"]:
         yield f"to resume: {facts['command']}"

@@ -268,7 +268,7 @@ def without_embeddings(world: World) -> World:
         for name, value in world.run.parameters.items()
         if not name.startswith("embedding")
     }
-    shape = replace(world.shape, embedding=None, embedding_out=None)
+    shape = replace(world.shape, embedding="gaussian", embedding_out=None)
     return replace(
         world, run=replace(world.run, parameters=parameters, given={}), shape=shape
     )

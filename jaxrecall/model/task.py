@@ -8,7 +8,7 @@ padding, and the padding is then set to zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from types import MappingProxyType
 
@@ -20,7 +20,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from . import keys
-from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
+from .laws import Draws, EmbeddingLaw
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
@@ -133,22 +133,20 @@ def redrawn_first_layer(
 
 def draw_embeddings(
     streams: Array,
-    law: Array | int,
+    laws: tuple[EmbeddingLaw, EmbeddingLaw],
     V: Array | int,
     d: Array | int,
     m: Array | int,
     pad: tuple[int, int, int],
-    laws: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
     given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
     """Returns the embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
 
     The first of `laws` makes Z_in, z_trig and z_eos, and the second makes Z_out.
-    Without `laws`, the law at the place `law` of TOGETHER makes all of them. `given` is
-    the padded output of `on_host`.
+    `given` is the padded output of `on_host`.
 
-    All laws make their rows from the same normals. One program serves all laws of
-    TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
+    All laws make their rows from the same normals. W_in has entries N(0, 1). With the
+    same streams, gaussian and sphere
     embeddings with a smaller d are, up to scale, a prefix of the embeddings with a
     larger d. The same holds for W_in in m and d, without the scale.
     """
@@ -157,26 +155,20 @@ def draw_embeddings(
     table = np.repeat(np.arange(len(TABLES)), counts)
     row = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
     true = jnp.array([V, V, 1, 1, m], jnp.int32)
-    first_unit = jnp.array([0, 0, V, V + 1, 0], jnp.int32)
     key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
 
     real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
     # all tables are drawn together, which compiles faster than table by table
     row_keys = keys.fold(key[table], jnp.asarray(row, jnp.uint32))
     normal = jnp.where(real, keys.normals(row_keys, d_pad), jnp.float32(0))
-    unit = (row + first_unit[table])[:, None]
     places = np.cumsum(counts)[:-1]
-    if laws is None:
-        z = _together(law, Draws("Z_in", unit, normal, None, V, d), real)
-        tables = jnp.split(z, places)[:-1]
-    else:
-        of_tables = (laws[0], laws[1], laws[0], laws[0])
-        parts = jnp.split(normal, places), jnp.split(real, places)
-        tables = []
-        for name, one, rows, mask in zip(TABLES, of_tables, *parts, strict=False):
-            tables.append(
-                _table(one, name, streams, rows, mask, (V, d), given.get(name))
-            )
+    law, law_out = laws
+    parts = jnp.split(normal, places), jnp.split(real, places)
+    tables = []
+    for name, one, rows, mask in zip(
+        TABLES, (law, law_out, law, law), *parts, strict=False
+    ):
+        tables.append(_table(one, name, streams, rows, mask, (V, d), given.get(name)))
     Z_in, Z_out, z_trig, z_eos = tables
     W_in = normal[-m_pad:] if m_pad else None
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], W_in)
@@ -211,34 +203,6 @@ def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
     return np.argsort(words).astype(np.int32)
 
 
-def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array:
-    """Returns the rows of all tables, made by the law at index `law` of TOGETHER.
-
-    For orthogonal embeddings, the number of a row is the number of its unit vector.
-    """
-
-    def rescaled() -> Array:
-        length = jnp.float32(1)
-        for number, one in enumerate(TOGETHER):
-            if isinstance(one, Rescaled):
-                length = jnp.where(
-                    real[:, :1] & (law == number), one.length(draws, jnp), length
-                )
-        return draws.normals / length
-
-    def by(other: EmbeddingLaw) -> Callable[[], Array]:
-        return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
-
-    branches, index = [rescaled], 0
-    for number, one in enumerate(TOGETHER):
-        if not isinstance(one, Rescaled):
-            index = index + jnp.where(law == number, len(branches), 0)
-            branches.append(by(one))
-    # branches, not a select: XLA would compute a select again inside every operation
-    # that reads the rows
-    return lax.switch(index, branches)
-
-
 def _table(
     law: EmbeddingLaw,
     stream: str,
@@ -248,10 +212,7 @@ def _table(
     sizes: tuple[Array | int, Array | int],
     given: Array | None,
 ) -> Array:
-    """Returns the rows (n, d_pad) of one table. The law has a program of its own.
-
-    `sizes` are V and d.
-    """
+    """Returns the rows (n, d_pad) of one table. `sizes` are V and d."""
     name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)
     n, width = normals.shape
     key = keys.stream(streams, stream)

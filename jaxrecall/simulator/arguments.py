@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import task
 from ..model.law_parameters import law_parameters
-from ..model.laws import TOGETHER
 from ..model.laws.tokens import (
     alias_table,
     by_frequency,
@@ -97,8 +96,6 @@ class Arguments(eqx.Module):
     steps: Whole
     batch: Whole
     """The batch size of further steps; 0 if every step reads all samples."""
-    embedding: Whole
-    """The index of the embedding law in TOGETHER."""
     fresh_batches: Flag
     trigger_in_value: Flag
     label_noise: Real
@@ -185,12 +182,11 @@ def _numbers(point: Point) -> dict[str, float]:
     """A dict of the numeric arguments of a run. Each number has the type of its
     argument.
     """
-    scale, law = max(point.eta, point.gamma2), point.embedding
+    scale = max(point.eta, point.gamma2)
     numbers: dict[str, float] = {name: getattr(point, name) for name in UNCHANGED}
     numbers["N"] = min(point.N, MAX_INT)
     numbers["samples"] = float(point.N)
     numbers["batch"] = point.batch or 0
-    numbers["embedding"] = TOGETHER.index(law) if law in TOGETHER else 0
     numbers["attention_rate"] = min(point.gamma * point.eta, MAX_RATE)
     numbers["scale"] = min(scale, MAX_RATE)
     numbers["step1_weight"] = point.eta / scale

@@ -13,7 +13,6 @@ from typing import Any
 from ..model.activations import Activation
 from ..model.columns import OwnColumn
 from ..model.laws import (
-    TOGETHER,
     EmbeddingLaw,
     Law,
     OptimizerLaw,
@@ -112,10 +111,8 @@ class Shape:
     """The optimiser of further steps; None for the recipe alone."""
 
     trains: str = ""
-    embedding: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
-    """The embedding law, with its float parameters at their defaults. None for laws
-    that share one program.
-    """
+    embedding: LawField[EmbeddingLaw] = "gaussian"  # type: ignore[assignment]
+    """The embedding law, with its float parameters at their defaults."""
 
     embedding_out: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
     """The embedding law of Z_out, if Z_in has a different one; else None."""
@@ -178,8 +175,7 @@ class Shape:
     def laws(self) -> dict[str, Any]:
         """A dict from field name to law, with the float parameters at their defaults.
 
-        Embedding laws that share a program are absent. If Z_in and Z_out have the same
-        law, only `embedding` is included.
+        If Z_in and Z_out have the same law, only `embedding` is included.
         """
         laws = {name: getattr(self, name) for name in LAWS}
         return {name: law for name, law in laws.items() if law is not None}
@@ -191,13 +187,8 @@ class Shape:
 
         The program receives these tables as arguments.
         """
-        law_in, law_out = self.embedding, self.embedding_out or self.embedding
-        tables = []
-        if law_in and law_in.on_host:
-            tables.append("z_in")
-        if law_out and law_out.on_host:
-            tables.append("z_out")
-        return tuple(tables)
+        laws = {"z_in": self.embedding, "z_out": self.embedding_out or self.embedding}
+        return tuple(name for name, law in laws.items() if law.on_host)
 
     @property
     def trained_by(self) -> Form:
@@ -380,7 +371,7 @@ def _static_fields(point: Point) -> dict[str, Any]:
         "activation": point.activation.static(),
         "tokens": "uniform" if tokens == noise == Uniform() else "tables",
         "noise_tokens": "" if tokens == noise else "tables",
-        "embedding": None if law in TOGETHER and law == out else law.static(),
+        "embedding": law.static(),
         "embedding_out": None if law == out else out.static(),
         "batched": point.batch is not None,
         "groups": may_group_steps(point),

@@ -148,12 +148,11 @@ def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
             laws.append(law.with_traced(run.parameters, name))
     e = task.draw_embeddings(
         run.streams,
-        run.embedding,
+        (laws[0], laws[-1]),
         run.V,
         run.d,
         run.m,
         (shape.V, shape.d, shape.m),
-        (laws[0], laws[-1]) if laws else None,
         run.given,
     )
     perm = task.permutation(run.streams, run.V, shape.V)

@@ -36,7 +36,7 @@ from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, counter, display
 from .search import OUTCOMES
-from .store.load import limited_by_kappa, load, not_finite
+from .store.load import load, not_finite
 from .store.table import refuse_foreign
 
 WIDEST = 40
@@ -229,10 +229,8 @@ def _print_results(job: Job, rows: Any, axes: Sequence[str]) -> None:
         _print_cells(job, job.search.table())
     else:
         _print_means(job, rows, axes)
-    limited = limited_by_kappa(rows, axes, job.search.axis if job.search else "N")
-    for line in (*not_finite(rows, job.grid.simulator), limited):
-        if line:
-            print(f"\nwarning: {line}")
+    for line in not_finite(rows, job.grid.simulator):
+        print(f"\nwarning: {line}")
     places = []
     for place in (job.store.parts, job.store.table):
         if place.is_file() or any(place.glob("*")):

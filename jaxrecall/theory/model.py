@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PointError, TheoryError, TheoryWarning, shown, suggest
+from ..errors import (
+    PointError,
+    Problem,
+    TheoryError,
+    TheoryWarning,
+    shown,
+    suggest,
+)
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
@@ -29,7 +36,7 @@ from ..model.point import (
     Point,
     unknown_names,
 )
-from ..model.values import as_number, is_missing
+from ..model.values import checked_value, is_missing, plain_type
 
 
 @dataclass(frozen=True, init=False)
@@ -76,29 +83,14 @@ class Model:
         self._warn_of_gamma2(as_float(given.get("gamma2")))
 
     def _check(self) -> None:
+        problems: list[Problem] = []
         for name, low in LEAST.items():
             value = getattr(self, name)
-            if value is None:
-                continue  # `check_model` refuses it where a formula needs it
-            number = as_number(value, int)
-            if number is None or number < low:
-                raise TheoryError(
-                    f"{name}: got {value!r}; allowed: whole numbers from {low}"
-                )
-            self._set(name, number)
-        for name in ("trigger_in_value", "fresh_batches"):
-            value = getattr(self, name)
-            if value not in (True, False):
-                raise TheoryError(f"{name}: got {value!r}; allowed: True, False")
-            self._set(name, bool(value))
-        for name in ("kappa", "eta"):
-            value = as_float(getattr(self, name))
-            if not 0 <= value < math.inf:
-                raise TheoryError(
-                    f"{name}: got {shown(getattr(self, name))}; allowed: finite numbers"
-                    " from 0"
-                )
-            self._set(name, value)
+            if value is not None:  # `check_model` refuses it where a formula needs it
+                kind, limits = plain_type(FIELDS[name]), {"low": low}
+                self._set(name, checked_value(name, value, kind, limits, problems))
+        if problems:
+            raise TheoryError(list(map(str, problems)))
         self._check_laws()
 
     def _check_laws(self) -> None:
@@ -144,8 +136,6 @@ class Model:
     def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
         """Returns the model of a point, as `Model(point)` does. See `from_fields`."""
         return cls.from_fields(_fields_of(point), any_training=any_training)
-
-    of = from_point  # the former name of the method
 
     @classmethod
     def from_fields(
@@ -344,8 +334,9 @@ FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))
 SIZES = ("V", "d", "L")
 """The sizes without a default."""
 
-LEAST = {"V": 2, "d": 2, "L": 1, "m": 0, "first_steps": 1}
-"""The smallest value of each field that is a whole number."""
+LEAST = {"V": 2, "d": 2, "L": 1, "m": 0, "first_steps": 1, "kappa": 0, "eta": 0}
+LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
+"""The smallest value of each field that is a number or a bool."""
 
 OF_FIRST_STEPS = ("eta", "first_steps", "gamma2")
 """The fields on which no limit of any training depends."""

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-import scipy.stats
 import yaml
 from helpers import papers_script, quickly
 from test_papers import beside_the_grids
@@ -135,58 +134,3 @@ def test_a_run_again_is_that_of_the_table(tables):
     assert len(mine) == 6
     # the order of sums differs between machines
     assert (mine - again).abs().max(axis=None) <= 1
-
-
-def test_exponents_are_slopes_over_seeds(tables):
-    rows = tables.at(tables.in_float64(), alpha=1.5).query("d <= 256")
-    slopes = [
-        np.polyfit(np.log(one["d"]), np.log(one["recalled_1"].astype(float)), 1)[0]
-        for _, one in rows.groupby("seed")
-    ]
-    mean, error = np.mean(slopes), scipy.stats.sem(slopes)
-    low, high = scipy.stats.t.interval(0.95, 7, mean, error)
-    assert_close(np.array(tables.exponent(rows)), np.array([mean, low, high]))
-    assert f"(1.33) {mean:.2f} [{low:.2f}, {high:.2f}]" in tables.page()
-
-
-def test_one_step_agrees_with_the_theorems_as_the_page_says(tables):
-    studies = tables.in_float64(), tables.few_samples(), tables.one_step("sgd")
-    for alpha in tables.ALPHAS:
-        muon, few, sgd = (tables.at(rows, alpha=alpha) for rows in studies)
-        mean, low, high = tables.exponent(tables.between(muon, 64, 256))
-        assert low < mean < high
-        assert_close(mean, 1 + 1 / (2 * alpha), 0.14)
-        assert_close(tables.exponent(few, "N")[0], 1 / alpha, 0.2)
-        ends = ((16, 64), (64, 256), (256, 2048))
-        first, second, last = (
-            tables.exponent(tables.between(sgd, *each))[0] for each in ends
-        )
-        assert first > second > last > 1 / (2 * alpha)
-
-
-def test_a_cell_counts_where_the_prediction_is_at_most_a_quarter_of_the_vocabulary(
-    tables,
-):
-    for alpha in tables.ALPHAS:
-        for schedule in tables.SCHEDULES:
-            rows = tables.iterates(schedule, alpha)
-            predicted = iterates.capacity(rows["d"], alpha, rows["t"])
-            assert (rows["counts"] == (predicted <= rows["V"] / 4)).all()
-            assert rows["counts"].any()
-            for t, of_step in rows.groupby("t"):
-                assert (of_step["recalled"] == of_step[f"recalled_{t}"]).all()
-    assert not tables.iterates("exact, rate 4 sqrt(d) / t", 1.2)["counts"].all()
-
-
-def test_logits_in_float32_recall_the_items_that_float64_does(tables):
-    table = tables.rows("muon-constants").query(
-        "gradient == 'exact' and c_eta == 4 and c_lam == 1 and decay == 'inverse'"
-    )
-    names = [f"recalled_{t}" for t in tables.STEPS]
-    table = table.set_index(["alpha", "d", "seed"]).sort_index()
-    single, double = (
-        table[table["dtype"] == dtype][names] for dtype in ("float32", "float64")
-    )
-    assert len(double) == 18
-    assert single.equals(double)
-    assert tables.precision().splitlines()[-1] == "| 18 | 0 |"

@@ -1,25 +1,13 @@
-"""Rows of real tables: the law of three numbers, the forms of a table, and what the
-committed results say.
-"""
-
-import json
-import re
+"""Rows of real tables: the law of three numbers, and the forms of a table."""
 
 import numpy as np
-import pandas as pd
 import pytest
-import yaml
-from helpers import ROOT, papers_script
-from test_fit import crossed
-from test_papers import ARRAYS, beside_the_grids
+from test_papers import beside_the_grids
 from tolerances import assert_close
 
-import jaxrecall
 from jaxrecall import Point, measure, realize, simulate, three_step
 from jaxrecall.model.laws import numpy_draws
 
-RESULTS = ROOT / "results/papers/real"
-paper = papers_script("real")
 real = beside_the_grids("real")
 
 
@@ -71,70 +59,3 @@ def test_forms_of_a_table_lack_one_feature_each():
     for name in ("-unit", "-white-unit"):
         assert_close(np.linalg.norm(forms[name], axis=1), np.ones(500))
     assert_close(forms["-white"].T @ forms["-white"] / 500, np.eye(6))
-
-
-SIDES = ["embedding", "embedding_out"]
-
-
-def cells():
-    """The cells of the grid, whose tables of embeddings are not here."""
-    grid = yaml.safe_load(ARRAYS.read_text())
-    blocks = []
-    for block in grid["blocks"]:
-        axes = dict(block["axes"])
-        together = pd.DataFrame(axes.pop("zip", {"": [0]}))
-        blocks.append(crossed(**axes).merge(together, how="cross"))
-    found = pd.concat(blocks, ignore_index=True)
-    found = found.fillna(grid["base"] | {"tokens": "uniform"})
-    return found.fillna({"embedding_out": found["embedding"]})
-
-
-def test_the_table_holds_the_cells_of_the_grid():
-    names = ["V", "d", "L", "tokens", "trigger_in_value", *SIDES]
-    held, expected = (
-        set(table[names].replace(r"#\w{16}", "", regex=True).itertuples(index=False))
-        for table in (jaxrecall.thresholds(RESULTS), cells())
-    )
-    assert {*map(tuple, held)} == {*map(tuple, expected)}
-
-
-def test_the_laws_of_the_grid_have_the_numbers_of_the_tables():
-    about = json.loads((RESULTS / "tables.json").read_text())
-    laws = {text for text in cells()[SIDES].to_numpy().flat if "(" in text}
-    laws = {law for law in laws if not law.startswith("array")}
-    said = {about[name]["law"] for name in ("minilm", "jieba")}
-    for name in ("minilm", "jieba", "jieba-all"):
-        fitted = about[name]["fitted"].items()
-        numbers = ", ".join(f"{key}={value}" for key, value in fitted)
-        said.add(f"real:Learned({numbers})")
-    same = {law for law in laws if law.startswith("equicorrelated")}
-    assert laws - same == said
-    for law, name in zip(sorted(same), ("minilm", "jieba"), strict=True):
-        rho, d = float(law[19:-1]), about[name]["d"]
-        d_eff = 1 / (rho**2 + (1 - rho**2) / d)
-        assert_close(d_eff / about[name]["d_eff"], 1, 0.01)
-
-
-def test_a_ratio_has_an_interval_from_both_of_its_numbers():
-    first = {"critical": [8.0], "lo": [4.0], "hi": [8.0]}
-    found = pd.DataFrame(first | {"critical_b": [2.0], "lo_b": [2.0], "hi_b": [4.0]})
-    ratio = paper.quotient(found, "", "_b")
-    for name, value in (("ratio", 4), ("low", 4 * 2 ** -(2**0.5)), ("high", 4)):
-        assert_close(ratio[name][0], value)
-
-
-def test_the_verdicts_follow_from_the_rows():
-    rows = jaxrecall.load(RESULTS).query("V == 512 and trigger_in_value and L == 8")
-    crossings = []
-    for embedding in (r"minilm\.npy.*mean=1", "^gaussian$"):
-        is_side = [rows[side].str.contains(embedding) for side in SIDES]
-        by_level = rows[np.all(is_side, axis=0)].groupby("N")["accuracy"]
-        near = by_level.agg(["mean", "size"])
-        near = near.query("size >= 6 and 0.25 < mean < 0.75")
-        weights = np.sqrt(near["size"])
-        slope, level = np.polyfit(np.log(near.index), near["mean"], 1, w=weights)
-        crossings.append(np.exp((0.5 - level) / slope))
-    line = r"MiniLM, d 384, trigger in \|.*V 512: ([\d.]+) "
-    said = re.search(line, paper.verdicts())
-    assert_close(float(said[1]) / (crossings[0] / crossings[1]), 1, 0.1)
-    assert set(paper.ratios()["what"]) >= set(paper.FEATURES)

@@ -214,7 +214,7 @@ def test_draws_in_a_vmapped_function_are_those_of_realize(point):
 
 
 def test_points_of_many_sizes_share_programs():
-    drawn_by = realization._tokens, realization._gaussian, realization._permutation
+    drawn_by = realization._tokens, realization._padded, realization._permutation
     realize(Point(V=20, N=600, d=12, L=4, m=3, pool=3), 0)
     before = [program._cache_size() for program in drawn_by]
     realize(Point(V=33, N=900, d=40, L=9, m=64, pool=7), 1)

@@ -167,16 +167,13 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
     [
         ("equicorrelated(rho=0.1)", "equicorrelated(rho=0.5)"),
         ("power_law(alpha=0.5)", "power_law(alpha=2)"),
-        ("gaussian", "sphere"),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("side", ["embedding", "embedding_out"])
 def test_values_of_a_float_parameter_share_a_program(side, texts):
     one, other = (Shape.rounded(Point(**SMALL, **{side: law})) for law in texts)
-    plain = Shape.rounded(Point(**SMALL, embedding_out="gaussian"))
-    assert (one == other) == (texts[0] != "gaussian" or side == "embedding")
-    assert (one == plain) == (texts[0] == "gaussian")
+    assert one == other != Shape.rounded(Point(**SMALL))
 
 
 def test_laws_of_tokens_share_a_program_and_so_do_files(tmp_path):

@@ -18,9 +18,8 @@ POINTS = yaml.safe_load("""
 - {V: 12, N: 3000, d: 16, L: 4, n_test: 700, eta: 1.0e-6, kappa: 1.0e+4}
 - {V: 30, N: 1700, d: 12, L: 7, n_test: 700, eta: 1.0e-6, kappa: 10}
 - {V: 32, N: 3, d: 16, L: 1, n_test: 1}
-- {V: 17, N: 513, d: 9, L: 20, n_test: 512, embedding: sphere, streams: independent}
-- {V: 14, N: 2048, d: 16, L: 3, n_test: 2000, embedding: orthogonal,
-   fresh_batches: true}
+- {V: 17, N: 513, d: 9, L: 20, n_test: 512, streams: independent}
+- {V: 14, N: 2048, d: 16, L: 3, n_test: 2000, fresh_batches: true}
 """)
 RUNS = [(Point(**fields), seed) for fields in POINTS for seed in (0, 7)]
 SHAPE = Shape(32, 32, 0, "none", "counts")
@@ -61,7 +60,7 @@ def alone():
 def test_in_a_batch_by_the_same_programs(alone):
     before = program.n_compiled()
     assert_same(rows(SHAPE, 5), alone)
-    other = Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0, embedding="sphere", n_test=9)
+    other = Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0, n_test=9)
     rows(SHAPE, 1, [(other, 3)])
     assert program.n_compiled() == before
 

@@ -1,28 +1,20 @@
 """What `python -m jaxrecall.status` tells of a folder, from files alone."""
 
 import json
-import os
-from importlib.metadata import version
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import NO_FIGURE
 from test_store import row as any_row
 
-from jaxrecall import load, status
+from jaxrecall import status
 from jaxrecall.compact import compact
-from jaxrecall.fit import main as fit
 from jaxrecall.model.columns import CODE_VERSION
-from jaxrecall.report import main as report
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.table import SCHEMA, read_facts, record_rows
 
 GRID = """
 name: small
@@ -186,76 +178,3 @@ def test_a_folder_that_is_none_is_one_line(store, capsys, folder):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"{folder}: is not a results folder")
-
-
-# --- how old derived files are
-
-
-TABLES = "diagnostics.parquet, exponents.parquet, "
-STALE = f"{TABLES}exponents.tex, report.html, thresholds.parquet, thresholds.tex"
-
-
-def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
-    call = ["--grid", "small.yaml", "--out", "out", *NO_FIGURE]
-    refit, redraw = ["out", "--resamples", "100"], ["out", "--format", "svg"]
-
-    def told() -> list[str]:
-        capsys.readouterr()
-        assert status.main(["out"]) == 0
-        (older,) = facts("out", "older")
-        assert {*older} <= {*capsys.readouterr().out.splitlines()}
-        return older
-
-    assert sweep(call) == 0
-    n = len(load("out"))
-    assert fit([*refit, "--latex"]) == report(redraw) == 0
-    assert told() == []
-    made = read_facts(pq.read_schema("out/thresholds.parquet"))
-    assert (made["rows"], made["version"]) == (n, version("jaxrecall"))
-    tex = Path("out/exponents.tex").read_text()
-    assert tex.startswith(f'% jaxrecall: {{"rows": {n}, "digest": "')
-    assert sweep([*call, "--set", "seeds=3"]) == 0
-    older = f"older than {n // 2} rows"
-    assert told() == [f"{STALE}: {older}"]
-    notes = (
-        "exponents.tex, report.html, thresholds.tex",
-        "exponents.tex, thresholds.tex",
-    )
-    for command, words, note in ((fit, refit, notes[0]), (report, redraw, notes[1])):
-        assert command(words) == 0
-        assert f"note: {note}: {older}\n" in capsys.readouterr().out
-    compact("out")  # the same rows twice
-    assert told() == [f"{notes[1]}: {older}"]
-    compact("out", prune=True)
-    Path("out/table.parquet").unlink()
-    assert sweep(call) == 0
-    left = f"{TABLES}report.html, thresholds.parquet"
-    assert told() == [f"{left}: not made from these rows"]
-
-
-def test_a_derived_file_that_does_not_say_or_is_damaged_is_passed_over(store):
-    texts = {
-        "a.tex": "% jaxrecall: {no}",
-        "b.html": "<html>",
-        "c.parquet": "PAR1",
-        "d.tex": '% jaxrecall: {"rows": "9"}',
-    }
-    for name, text in texts.items():
-        (store.folder / name).write_text(text)
-    os.mkfifo(store.folder / "pipe.html")
-    assert facts(OUT, "older") == [[]]
-
-
-def test_the_digest_is_of_rows_wherever_they_are():
-    def of(*which: int, **changes: int) -> pa.Table:
-        return pa.Table.from_pylist([row(i, **changes) for i in which], SCHEMA)
-
-    whole = record_rows([of(*range(30))])
-    assert whole["rows"] == 30
-    low, high = of(*range(20)), of(*range(10, 30))
-    backwards = of(*reversed(range(30)))
-    for tables in ([backwards], [low, high], [low.to_pandas(), high]):
-        assert record_rows(tables) == whole
-    other_step, other_version = of(29, step=4), of(29, code_version=0)
-    for table in (low.slice(0, 0), of(30), other_step, other_version):
-        assert record_rows([of(*range(29)), table])["digest"] != whole["digest"]

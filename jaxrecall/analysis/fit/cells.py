@@ -21,7 +21,6 @@ import numpy as np
 
 from ...errors import FitError
 from ...model.values import is_missing
-from ...sweep.store.load import limited_by_kappa
 from .checks import check_rows
 from .columns import (
     ANSWERS,
@@ -190,8 +189,6 @@ def families(
     if repeated := varying(frame, roles.averaged):
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
-    if "kappa" in roles.rates and (line := limited_by_kappa(frame, axes, along)):
-        remarks.append(line)
     _refuse_runs_twice(given, frame, roles, point)
     powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
     if powers is None:

@@ -34,7 +34,7 @@ from ...sweep.files import (
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
-from ...sweep.store.table import is_ours, older, record_rows
+from ...sweep.store.table import is_ours
 from ...sweep.summary import MEAN
 from ..figures import charts
 from ..figures.figure import Chart
@@ -121,7 +121,6 @@ def write(
     rows = {"rows": len(every)}
     facts = manifest = {}
     if is_folder:
-        rows = record_rows([every])
         facts = survey(table)
         manifest = Store(table).read_manifest()
         manifest = manifest if isinstance(manifest, dict) else {}
@@ -155,7 +154,7 @@ def write(
         _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
-    lines = list(map("note: {}".format, [*told, *older(table, rows)]))
+    lines = list(map("note: {}".format, told))
     for picture in pictures:
         remark = f" ({picture.remark})" if picture.remark else ""
         lines.append(f"{picture.name}: {picture.heading}{remark}")

@@ -12,14 +12,12 @@ it as `module:Class`.
 
 from . import array
 from .embedding import (
-    TOGETHER,
     Draws,
     EmbeddingLaw,
     Equicorrelated,
     Gaussian,
     Moments,
     Orthogonal,
-    Rescaled,
     Sphere,
     isotropic,
     numpy_draws,

@@ -199,45 +199,30 @@ def isotropic(draws: Draws, xp: ModuleType) -> Numbers:
     return draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
 
 
-class Rescaled(EmbeddingLaw):
-    """A law whose rows are normals divided by a length.
-
-    A compiled program divides once for all such laws of this package.
-    """
-
-    @abstractmethod
-    def length(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """Returns the lengths (n, 1), or one number for all rows.
-
-        The length of padding rows, which are zero, does not matter.
-        """
-
-    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        return draws.normals / self.length(draws, xp)
-
-    special = rows
-
-
 @register
 @dataclass(frozen=True)
-class Gaussian(Rescaled):
+class Gaussian(EmbeddingLaw):
     """Every entry is N(0, 1/d)."""
 
     moments = Moments(overlap=True, random_length=True)
 
-    def length(self, draws: Draws, xp: ModuleType) -> Numbers:
-        return xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
+        return isotropic(draws, xp)
 
 
 @register
 @dataclass(frozen=True)
-class Sphere(Rescaled):
+class Sphere(EmbeddingLaw):
     """Rows are uniform on the unit sphere. They are normalised standard normals."""
 
     moments = Moments(overlap=True, random_length=False)
 
-    def length(self, draws: Draws, xp: ModuleType) -> Numbers:
-        return xp.sqrt(xp.sum(draws.normals * draws.normals, axis=1, keepdims=True))
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
+        square = xp.sum(draws.normals * draws.normals, axis=1, keepdims=True)
+        length = xp.sqrt(square)
+        return draws.normals / xp.where(length > 0, length, 1)
+
+    special = rows
 
 
 @register
@@ -418,9 +403,3 @@ class PowerLaw(EmbeddingLaw):
         spectrum = xp.where(i <= d, powers, xp.asarray(0, kind))
         scale = xp.sqrt(spectrum * d / xp.sum(spectrum))
         return isotropic(draws._replace(normals=draws.normals * scale[None]), xp)
-
-
-TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
-"""The embedding laws that share one compiled program. The place of a law selects it.
-Every other law has programs of its own.
-"""

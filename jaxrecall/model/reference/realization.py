@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
-from ..laws import TOGETHER, EmbeddingLaw, Gaussian
+from ..laws import EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
 from ..point import (
     BLOCK,
@@ -451,7 +451,7 @@ def _embeddings(
     xp: ModuleType, streams: Numbers, parameters: dict[str, Any], point: Point
 ) -> dict[str, Any]:
     """Returns a dict from name to frozen parameter."""
-    V, d, m = point.V, point.d, point.m
+    V, d, m = pad = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
     if any(law.on_host for law in laws):
@@ -462,10 +462,10 @@ def _embeddings(
             )
         given = task.on_host(laws, streams, V, d)
     # other laws sum over a row, and the rounding may depend on its padded width
-    if set(laws) != {Gaussian()}:
-        return vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m))
-    pad = size_of_program(V), size_of_program(d), size_of_program(m)
-    padded = jax.tree.map(xp.asarray, _gaussian(streams, V, d, m, pad=pad))
+    if set(laws) == {Gaussian()}:
+        pad = size_of_program(V), size_of_program(d), size_of_program(m)
+    drawn = _padded(streams, given, parameters, V, d, m, laws=laws, pad=pad)
+    padded = jax.tree.map(xp.asarray, drawn)
     return {
         "Z_in": padded.Z_in[:V, :d],
         "Z_out": padded.Z_out[:V, :d],
@@ -475,35 +475,22 @@ def _embeddings(
     }
 
 
-@partial(jax.jit, static_argnames="pad")
-def _gaussian(
-    streams: Array,
-    V: Array | int,
-    d: Array | int,
-    m: Array | int,
-    pad: tuple[int, int, int],
-) -> Embeddings:
-    return task.draw_embeddings(streams, TOGETHER.index(Gaussian()), V, d, m, pad)
-
-
-@partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
-def _of_laws(
+@partial(jax.jit, static_argnames=("laws", "pad"))
+def _padded(
     streams: Array,
     given: dict[str, Array],
     parameters: dict[str, Any],
+    V: Array | int,
+    d: Array | int,
+    m: Array | int,
     laws: tuple[EmbeddingLaw, EmbeddingLaw],
-    V: int,
-    d: int,
-    m: int,
+    pad: tuple[int, int, int],
 ) -> Embeddings:
     law, law_out = laws
-    together = law == law_out and law in TOGETHER
-    index = TOGETHER.index(law) if together else 0
     if parameters:
         law = law.with_traced(parameters)
         law_out = law_out.with_traced(parameters, "embedding_out")
-    both = None if together else (law, law_out)
-    return task.draw_embeddings(streams, index, V, d, m, (V, d, m), both, given)
+    return task.draw_embeddings(streams, (law, law_out), V, d, m, pad, given)
 
 
 @partial(jax.jit, static_argnames="n_blocks")

@@ -243,12 +243,6 @@ def _files(path: Path) -> list[Path]:
     return result_files(path) if holds_results(path) else entries(path)
 
 
-GAP = 0.03
-"""The largest difference between the means of `attention_top1` and `attention_mass` at
-which a cell does not count as limited by kappa.
-"""
-
-
 def not_finite(rows: Any, simulator: Simulator) -> Iterator[str]:
     """Yields lines about rows whose metrics are not finite, and lines about nulls in
     the user's own columns.
@@ -264,47 +258,3 @@ def not_finite(rows: Any, simulator: Simulator) -> Iterator[str]:
                 f"{name}: absent, not a number, or too large (float32 ends at 3.4e38)"
                 f" in {missing} of {len(rows)} rows, where it is null"
             )
-
-
-def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
-    """Returns a line about the cells in which a larger kappa would raise recall. The
-    line is empty if there are no such cells.
-
-    `attention_top1` is the fraction of the sequences in which the informative token has
-    the largest score. `attention_mass` is the fraction of the attention that this token
-    receives. If the scores are in the right order but too small, `attention_top1`
-    exceeds `attention_mass`. Runs that are trained further are ignored, because
-    training adjusts the attention.
-
-    Args:
-        rows: one row per run, as `load` returns them.
-        axes: the columns that vary between points.
-        along: the axis along which the points of a cell differ. The function checks a
-            cell at the largest value of this axis.
-    """
-    columns = ["attention_top1", "attention_mass"]
-    if not {along, "kappa", "steps", *columns} <= {*rows}:
-        return ""
-    rows = rows[rows["steps"] == 3]
-    cell = []
-    for axis in axes:
-        if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1:
-            cell.append(axis)
-    means = rows.groupby([*cell, along], dropna=False)[columns].mean()
-    last = means.reset_index().sort_values(along, kind="stable")
-    last = last.groupby(cell, dropna=False).tail(1) if cell else last.tail(1)
-    gaps = last["attention_top1"] - last["attention_mass"]
-    is_open = gaps > GAP
-    if not is_open.any():
-        return ""
-    worst = last.loc[gaps.idxmax()]
-    at = []
-    for axis in (*cell, along):
-        value = worst[axis]
-        at.append(f"{axis} = {value if isinstance(value, str) else format(value, 'g')}")
-    top1, mass = worst[columns]
-    return (
-        f"kappa limits attention in {is_open.sum()} of {len(last)} configurations, at"
-        f" {', '.join(at)} most: there attention_top1 is {top1:.2f} and attention_mass"
-        f" {mass:.2f}, so recall is understated. Raise kappa until the two agree"
-    )

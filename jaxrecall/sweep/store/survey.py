@@ -11,7 +11,6 @@ from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
 from . import LastValues, Store, Version, failed_runs, kind_of
-from .table import older, record_rows
 
 MAX_SECONDS = 1e9
 """The largest plausible time of a run, in seconds. Larger numbers and NaN indicate a
@@ -41,7 +40,7 @@ def survey(folder: str | Path) -> Json:
             " or table.parquet); allowed: the --out of a sweep"
         )
     manifest, plan = _manifest(store)
-    found, unreadable, tables = store.last_values("status", "seconds")
+    found, unreadable, _ = store.last_values("status", "seconds")
     code_version, precision = _version(manifest, found)
     mine = found.pop((code_version, precision), {})
     runs, n_runs, todo = plan.pop("runs"), None, None
@@ -81,7 +80,6 @@ def survey(folder: str | Path) -> Json:
         "unreadable": [
             {"path": str(path), "reason": reason} for path, reason in unreadable
         ],
-        "older": older(store.folder, record_rows(tables)),
         "seconds": total,
         "command": None if todo == 0 else manifest.get("command"),
     }

@@ -1,10 +1,9 @@
 """Reads tables of rows from Parquet files, and writes, joins and sorts them. A joined
 table can be reduced to one row per run and step.
 
-This module also finds derived files that are out of date. Derived files, such as tables
-of fits and reports, record which rows they were made from. In a Parquet file, this
-record is in the metadata. In any other file, it is a comment near the start, such as
-`jaxrecall: {"rows": 528, "digest": "0123456789abcdef", "version": "1.0"}`.
+Derived files, such as tables of fits and reports, record the number of rows that they
+were made from. In a Parquet file, this record is in the metadata. In any other file, it
+is a comment near the start, such as `jaxrecall: {"rows": 528}`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...cli.version import __version__
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import (
     MAX_BYTES,
-    PARTS,
     TABLE,
     Json,
     Unreadable,
-    holds_results,
     read_json,
 )
 from ..machine import memory_described, memory_limit
@@ -764,77 +760,12 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
-IDENTITY = [*ROW, "code_version"]
 COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
-
-
-def record_rows(tables: Iterable[Any]) -> dict[str, Any]:
-    """Returns a dict with the number of distinct rows in Arrow or pandas tables, the
-    digest of these rows, and the version of this package.
-
-    A row that occurs several times counts once. The digest is a hash of the point_id,
-    seed and step of every row, and of the set of code_versions. Computing the digest of
-    10^6 rows takes less than a second.
-    """
-    texts = pa.schema([(name, pa.string()) for name in IDENTITY])
-    parts = [pa.Table.from_batches([], texts)]  # an array would import pandas
-    for table in tables:
-        if not isinstance(table, pa.Table):
-            table = pa.Table.from_pandas(table[IDENTITY], preserve_index=False)
-        parts.append(table.select(IDENTITY).cast(texts))
-    rows = pa.concat_tables(parts)
-    # the last array, point_id, is the separator between the other two
-    words = [rows["seed"], rows["step"], rows["point_id"]]
-    names = pc.call_function("binary_join_element_wise", words).unique()
-    digest = hashlib.sha256()
-    for column in (names, rows["code_version"].unique()):
-        order = pc.call_function("array_sort_indices", [column])
-        digest.update(column.take(order).buffers()[2] or b"")
-    return {
-        "rows": len(names),
-        "digest": digest.hexdigest()[:16],
-        "version": __version__,
-    }
 
 
 def comment(rows: Mapping[str, Any]) -> str:
     """Returns the comment for a file that was made from these rows."""
     return f"jaxrecall: {json.dumps(rows)}"
-
-
-def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
-    """Returns lines that list the derived files of a folder that are out of date. Such
-    files were not made from the rows that the folder contains now. An example is
-    "report.html, thresholds.parquet: older than 660 rows".
-    """
-    names = {}
-    for path in _derived_files(folder):
-        then = _rows_of(path)
-        n, digest = then.get("rows"), then.get("digest", "")
-        if isinstance(n, int) and digest not in ("", rows.get("digest")):
-            n_new = max(0, rows["rows"] - n)
-            names.setdefault(n_new, []).append(str(path.relative_to(folder)))
-    lines = []
-    for n_new, of in names.items():
-        why = f"older than {n_new} rows" if n_new else "not made from these rows"
-        lines.append(f"{', '.join(of)}: {why}")
-    return lines
-
-
-def _derived_files(folder: Path) -> Iterator[Path]:
-    """Yields the files below a folder that may have been made from the rows of the
-    folder.
-
-    Files in other results folders are left out.
-    """
-    for parent, folders, names in os.walk(folder):
-        for name in list(folders):
-            other = holds_results(Path(parent, name))
-            if other or name in (PARTS, "failures", "_staging"):
-                folders.remove(name)
-        for name in sorted(names):
-            if name.endswith((".parquet", ".tex", ".html")):
-                yield Path(parent, name)
 
 
 def _rows_of(path: Path) -> dict[str, Any]:
