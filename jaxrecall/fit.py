@@ -21,7 +21,7 @@ from .analysis.fit.roles import roles_of, with_stated
 from .analysis.fit.steps import LAST, parse_steps
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
-from .sweep.files import is_folder, local_path
+from .sweep.files import is_folder, local_path, resolved
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, record_rows
 from .sweep.summary import ALLOWED
@@ -233,6 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = default_folder(paths, args.law or args.of, along)
     if os.path.isfile(out):
         raise unwritable(out, FileExistsError("File exists"))
+    real = resolved(out)
     options = (
         "where",
         "along",
@@ -257,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # a fit that cannot be saved is not lost
     _notes(remarks)
     answer(*str(fitted).split("\n"), "")
-    for path, n_rows in write(fitted, out, args.latex, rows).items():
+    for path, n_rows in write(fitted, out, real, args.latex, rows).items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     if len(paths) > 1:
         return answer()

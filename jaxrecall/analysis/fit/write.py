@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,14 @@ from typing import Any
 from ...errors import FitError, UsageError, plural, printable
 from ...model.point import FIELDS
 from ...model.values import is_missing
-from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
+from ...sweep.files import (
+    atomic_write,
+    held_folder,
+    holds_results,
+    plain_name,
+    refuse_link,
+    resolved,
+)
 from ...sweep.store.table import KEY, comment, refuse_foreign
 from .columns import AxisValue, Table, common, n_values, without
 from .reading import plain_table
@@ -219,8 +225,7 @@ def beside(path: Path, ending: str) -> Path:
     The name is the stem of `path`, followed by `ending`. If `path` is a link, its
     target is used instead.
     """
-    # unlike Path.resolve, this accepts links that point to themselves
-    place = Path(os.path.realpath(path))
+    place = resolved(path)
     return place.parent / f"{place.stem}{ending}"
 
 
@@ -232,7 +237,11 @@ def unwritable(out: Path, error: OSError) -> FitError:
 
 
 def write(
-    fitted: Any, out: Path, with_latex: bool, rows: Mapping[str, object]
+    fitted: Any,
+    out: Path,
+    real: Path,
+    with_latex: bool,
+    rows: Mapping[str, object],
 ) -> dict[Path, int]:
     """Writes the tables of a fit, and returns a dict from path to number of rows.
 
@@ -241,7 +250,8 @@ def write(
 
     Args:
         fitted: a `Fit`.
-        out: the folder.
+        out: the folder, as messages name it.
+        real: the folder with links resolved, when the command began.
         with_latex: whether to write the thresholds and the exponents also as LaTeX. A
             table without rows has no LaTeX file.
         rows: a description of the fitted rows. Each file contains this description.
@@ -253,12 +263,13 @@ def write(
             if with_latex and name in ("thresholds", "exponents") and len(table):
                 text = f"% {comment(rows)}\n{latex(table)}"
                 files[out / f"{name}.tex"] = text.encode()
-    for path in files:
-        refuse_foreign(path)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            atomic_write(path, content)
+        real.mkdir(parents=True, exist_ok=True)
+        with held_folder(real, out) as held:
+            for path in files:
+                refuse_foreign(held / path.name)
+            for path, content in files.items():
+                atomic_write(held / path.name, content)
     except OSError as error:
         raise unwritable(out, error) from error
     return {path: len(getattr(fitted, path.stem)) for path in files}
