@@ -119,8 +119,8 @@ def compaction_lock(store: Store) -> Iterator[None]:
     import fcntl  # not available on Windows
 
     path = store.staging / "compact.lock"
+    refuse_link(path)
     with storage_errors(path), store.held(store.staging) as staging:
-        refuse_link(staging / path.name)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         lock = os.open(staging / path.name, flags, 0o666)
         try:

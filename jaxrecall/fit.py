@@ -10,6 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from .analysis.fit import Fit, fit
@@ -21,7 +22,7 @@ from .analysis.fit.roles import roles_of, with_stated
 from .analysis.fit.steps import LAST, parse_steps
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
-from .sweep.files import is_folder, local_path, resolved
+from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.store.table import older, record_rows
 from .sweep.summary import ALLOWED
@@ -233,7 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = default_folder(paths, args.law or args.of, along)
     if os.path.isfile(out):
         raise unwritable(out, FileExistsError("File exists"))
-    real = resolved(out)
+    if out.is_symlink():
+        out = Path(os.path.realpath(out))
     options = (
         "where",
         "along",
@@ -258,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # a fit that cannot be saved is not lost
     _notes(remarks)
     answer(*str(fitted).split("\n"), "")
-    for path, n_rows in write(fitted, out, real, args.latex, rows).items():
+    for path, n_rows in write(fitted, out, args.latex, rows).items():
         answer(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     if len(paths) > 1:
         return answer()

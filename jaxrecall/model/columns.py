@@ -256,6 +256,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     **_fields("first_steps"),
     **_AFTER_FIRST_STEPS,
+    "cpu_model": ("string", "model of the machine's processor; null if not known"),
 }
 """A dict from column name to Arrow type and meaning, in table order. New columns are
 added at the end.

@@ -246,22 +246,14 @@ def _print_results(job: Job, rows: Any, axes: Sequence[str]) -> None:
 def _draw(job: Job, rows: Any, axes: Sequence[str], events: Events | None) -> None:
     """Draws the figure of a sweep, and tells its path."""
     path = job.store.folder / FIGURE_FILE
+    refuse_foreign(path)
     cells = job.search.table() if job.search else None
     draw = import_module(FIGURE).draw_sweep
     grid = job.grid
     summary = grid.search.summary if grid.search else "mean"
-    with job.store.held(job.store.folder) as held:
-        refuse_foreign(held / FIGURE_FILE)
-        remark = draw(
-            rows,
-            axes,
-            grid.name,
-            held / FIGURE_FILE,
-            cells,
-            grid.searched,
-            grid.crosses,
-            summary,
-        )
+    remark = draw(
+        rows, axes, grid.name, path, cells, grid.searched, grid.crosses, summary
+    )
     if events:
         events.emit("picture", path=str(path), rows=len(rows))
         return

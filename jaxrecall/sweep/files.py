@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ..errors import Refused, StoreError, printable, shown
+from ..errors import StoreError, printable, shown
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -158,40 +158,21 @@ def refuse_link(path: Path) -> None:
         )
 
 
-def resolved(path: Path) -> Path:
-    """Returns the path without links. Unlike Path.resolve, this accepts links that
-    point to themselves.
-    """
-    return Path(os.path.realpath(path))
-
-
 @contextmanager
-def held_folder(folder: Path, name: Path) -> Iterator[Path]:
+def held_folder(folder: Path) -> Iterator[Path]:
     """Returns a context with another path of the folder, which leads to the same folder
     even if its own path becomes a link meanwhile.
 
-    Systems without /proc have only the folder's own path. Messages of errors in the
-    context call the folder `name`. Raises StoreError if the folder is a link, and
-    OSError if it cannot be opened.
+    Systems without /proc have only the folder's own path. Raises StoreError if the
+    folder is a link, and OSError if it cannot be opened.
     """
-    held = folder
+    refuse_link(folder)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        refuse_link(folder)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            by_number = Path(f"/proc/self/fd/{fd}")
-            if by_number.is_dir():
-                held = by_number
-            yield held
-        finally:
-            os.close(fd)
-    except Refused as error:
-        lines = []
-        for line in error.lines:
-            for path in (folder, held):
-                line = line.replace(f"{path}/", f"{name}/")
-            lines.append(line)
-        raise type(error)(lines) from error
+        held = Path(f"/proc/self/fd/{fd}")
+        yield held if held.is_dir() else folder
+    finally:
+        os.close(fd)
 
 
 def holds_results(folder: Path) -> bool:

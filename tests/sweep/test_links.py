@@ -156,7 +156,6 @@ MOMENTS = [
     ("prune", "parts", PART),
     ("report", "report-figures", r"report\.html"),
     ("more", "parts", PART),
-    ("more", "", PART),
 ]
 """Commands, the folder that becomes a link, and the file that is written or removed at
 this moment.

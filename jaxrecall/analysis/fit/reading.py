@@ -11,7 +11,7 @@ from ...errors import FitError, UsageError, expect, in_one_line
 from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
-from ...sweep.store.table import MAX_NAME, open_rows, read_facts, read_rows
+from ...sweep.store.table import MAX_NAME, open_rows, read_facts
 from .columns import Table, without
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -133,7 +133,7 @@ def _read_file(path: Path) -> Table:
 def _read_parquet(path: Path) -> Table:
     """Returns the rows of a Parquet file. Its description becomes attributes."""
     with open_rows(path) as file:
-        table = read_rows(file)
+        table = file.read()
     frame = table.to_pandas(ignore_metadata=True)  # the index becomes columns
     facts = read_facts(table)
     for name in STATED:

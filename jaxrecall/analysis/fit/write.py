@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,6 @@ from ...sweep.files import (
     holds_results,
     plain_name,
     refuse_link,
-    resolved,
 )
 from ...sweep.store.table import KEY, comment, refuse_foreign
 from .columns import AxisValue, Table, common, n_values, without
@@ -225,7 +225,8 @@ def beside(path: Path, ending: str) -> Path:
     The name is the stem of `path`, followed by `ending`. If `path` is a link, its
     target is used instead.
     """
-    place = resolved(path)
+    # unlike Path.resolve, this accepts links that point to themselves
+    place = Path(os.path.realpath(path))
     return place.parent / f"{place.stem}{ending}"
 
 
@@ -237,21 +238,17 @@ def unwritable(out: Path, error: OSError) -> FitError:
 
 
 def write(
-    fitted: Any,
-    out: Path,
-    real: Path,
-    with_latex: bool,
-    rows: Mapping[str, object],
+    fitted: Any, out: Path, with_latex: bool, rows: Mapping[str, object]
 ) -> dict[Path, int]:
     """Writes the tables of a fit, and returns a dict from path to number of rows.
 
     Each file is written whole or not at all. Raises FitError if the folder cannot be
-    written, and StoreError if a file would replace one that this package did not make.
+    written, and StoreError if it is a link, or if a file would replace one that this
+    package did not make.
 
     Args:
         fitted: a `Fit`.
-        out: the folder, as messages name it.
-        real: the folder with links resolved, when the command began.
+        out: the folder.
         with_latex: whether to write the thresholds and the exponents also as LaTeX. A
             table without rows has no LaTeX file.
         rows: a description of the fitted rows. Each file contains this description.
@@ -263,11 +260,11 @@ def write(
             if with_latex and name in ("thresholds", "exponents") and len(table):
                 text = f"% {comment(rows)}\n{latex(table)}"
                 files[out / f"{name}.tex"] = text.encode()
+    for path in files:
+        refuse_foreign(path)
     try:
-        real.mkdir(parents=True, exist_ok=True)
-        with held_folder(real, out) as held:
-            for path in files:
-                refuse_foreign(held / path.name)
+        out.mkdir(parents=True, exist_ok=True)
+        with held_folder(out) as held:
             for path, content in files.items():
                 atomic_write(held / path.name, content)
     except OSError as error:

@@ -30,7 +30,6 @@ from ...sweep.files import (
     plain_name,
     read_bytes,
     refuse_link,
-    resolved,
 )
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
@@ -105,7 +104,6 @@ def write(
     is_folder = holds_results(Store(table).folder)
     out = _page_of(options, table, is_folder)
     _earlier_page(out)
-    real = resolved(out.parent)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
     for module in options.trust:
@@ -154,7 +152,7 @@ def write(
         is_search=runs.is_search,
     )
     try:
-        _replace(out, real, html, folder, pictures)
+        _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
     lines = list(map("note: {}".format, [*told, *older(table, rows)]))
@@ -219,36 +217,30 @@ BANDS = {
 }
 
 
-def _replace(
-    out: Path, real: Path, html: str, folder: Path, pictures: Sequence[Picture]
-) -> None:
+def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
     """Writes the page and the figures in place of those of the earlier report.
 
     The page lists its figures, and it is written before they are. The figures of a
-    report that was cut short are therefore known, too. `real` is the folder of the page
-    with links resolved, when the command began. Raises UsageError if the folder
+    report that was cut short are therefore known, too. Raises UsageError if the folder
     contains a file that no report made and that has the name of a figure.
     """
     files = {}
     for picture in pictures:
         files.update(picture.files)
-    real.mkdir(parents=True, exist_ok=True)
-    with held_folder(real, out.parent) as place:
-        inner, page = place / folder.name, place / out.name
-        earlier = _listed(_earlier_page(page), folder.name)
-        inner.mkdir(exist_ok=True)
-        with held_folder(inner, folder) as held:
-            for name in files:
-                if name not in earlier and os.path.lexists(held / name):
-                    raise UsageError(
-                        f"--out: {folder / name} is not a figure that {out.name} lists,"
-                        " and is not replaced; move it away, or choose another --out"
-                    )
-            for name in earlier - files.keys():
-                (held / name).unlink(missing_ok=True)
-            atomic_write(page, html.encode(errors="backslashreplace"))
-            for name, content in files.items():
-                atomic_write(held / name, content)
+    earlier = _listed(_earlier_page(out), folder.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held_folder(folder) as held:
+        for name in files:
+            if name not in earlier and os.path.lexists(held / name):
+                raise UsageError(
+                    f"--out: {folder / name} is not a figure that {out.name} lists, and"
+                    " is not replaced; move it away, or choose another --out"
+                )
+        for name in earlier - files.keys():
+            (held / name).unlink(missing_ok=True)
+        atomic_write(out, html.encode(errors="backslashreplace"))
+        for name, content in files.items():
+            atomic_write(held / name, content)
 
 
 def _earlier_page(out: Path) -> str:
@@ -457,6 +449,7 @@ SETUP = (
     "dtype",
     "jax_version",
     "device_kind",
+    "cpu_model",
     "form",
 )
 """The columns whose values are listed and counted in the section on provenance."""

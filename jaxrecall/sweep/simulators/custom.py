@@ -70,6 +70,7 @@ AFTER = {
         "precision of matrix products, and x64 where jax_enable_x64 was on",
     ),
     "x64": ("bool", "whether jax_enable_x64 was on"),
+    "cpu_model": ("string", "model of the machine's processor; null if not known"),
 }
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 

@@ -25,8 +25,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +48,6 @@ from ..files import (
     local_path,
     read_json,
     refuse_link,
-    resolved,
     result_files,
     storage_errors,
 )
@@ -172,25 +170,16 @@ class Store:
         """Returns the folders that a sweep needs, beginning with the outermost."""
         return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
 
-    @cached_property
-    def real(self) -> Path:
-        """The results folder with links resolved, when a command first uses it. If it
-        becomes a link later, nothing is written any more.
-        """
-        return resolved(self.folder)
-
-    @contextmanager
-    def held(self, folder: Path) -> Iterator[Path]:
+    def held(self, folder: Path) -> AbstractContextManager[Path]:
         """Returns a context with a path for writing into the results folder or into one
         of its own folders; see `held_folder`. A missing folder is created.
+
+        The results folder itself may be a link, at any time.
         """
-        with ExitStack() as stack:
-            held = stack.enter_context(held_folder(self.real, self.folder))
-            if folder != self.folder:
-                inner = held / folder.name
-                inner.mkdir(exist_ok=True)
-                held = stack.enter_context(held_folder(inner, folder))
-            yield held
+        if folder == self.folder:
+            return nullcontext(folder)
+        folder.mkdir(exist_ok=True)
+        return held_folder(folder)
 
     def prepare(self, manifest: Json) -> None:
         """Creates the folder, writes `manifest.json`, and removes stale files from

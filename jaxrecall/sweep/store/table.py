@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -342,31 +342,8 @@ def open_rows(path: Path) -> Iterator[pq.ParquetFile]:
             _check_most("bytes in the footer", n_footer, MAX_BYTES)
         with pq.ParquetFile(bytes_, page_checksum_verification=True) as file:
             _check_names_and_facts(file.schema_arrow)
-            texts = _check_memory(file, size)
-            if texts:
-                file = pq.ParquetFile(
-                    bytes_, read_dictionary=texts, page_checksum_verification=True
-                )
+            _check_memory(file, bytes_, size)
             yield file
-
-
-def read_rows(file: pq.ParquetFile) -> pa.Table:
-    """Returns all rows of a file that `open_rows` has opened. Raises ValueError if
-    their texts do not fit into memory.
-    """
-    table = file.read()
-    dictionaries = [
-        column for column in table.columns if pa.types.is_dictionary(column.type)
-    ]
-    if not dictionaries:
-        return table
-    n_bytes = 0
-    for chunk in chain.from_iterable(column.chunks for column in dictionaries):
-        lengths = pc.call_function("binary_length", [chunk.dictionary.cast("string")])
-        total = pc.call_function("sum", [lengths.take(chunk.indices)])
-        n_bytes += total.as_py() or 0
-    _check_fits(f"{len(table)} rows with texts", n_bytes)
-    return table.cast(file.schema.to_arrow_schema())
 
 
 def _check_most(what: str, n: int, most: int) -> None:
@@ -387,41 +364,47 @@ def _check_names_and_facts(schema: pa.Schema) -> None:
             _check_most(f"entries of {name} in the metadata", len(value), MAX_COLUMNS)
 
 
-def _check_memory(file: pq.ParquetFile, size: int) -> set[str]:
+def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
     """Raises ValueError if the rows of a file of `size` bytes do not fit into memory.
 
-    Returns the names of the columns of texts whose size is not known from the footer,
-    because each text may be long and may be repeated in many rows. As dictionaries,
-    they can be read safely.
+    The footer does not tell how often a long text or another long value is repeated. If
+    such values may not fit, the texts are read as dictionaries, which have each text
+    once, and the least possible size of other values is not known but bounded.
     """
-    footer, names = file.metadata, file.schema_arrow.names
+    footer, schema = file.metadata, file.schema_arrow
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     n_rows = sum(group.num_rows for group in groups)
     n_bytes = sum(group.total_byte_size for group in groups)
     of_rows = n_rows * (ROW_BYTES + VALUE_BYTES * footer.num_columns)
     what = f"{n_rows} rows of {footer.num_columns} columns"
     _check_fits(what, max(of_rows, n_bytes, size))
-    has_lists = any(map(pa.types.is_nested, file.schema_arrow.types))
+    has_lists = any(map(pa.types.is_nested, schema.types))
     if n_rows * n_bytes <= memory_limit() and not has_lists:
-        return set()
-    chunks = []
-    for group, i in product(groups, range(footer.num_columns)):
-        chunks.append(group.column(i))
-    texts = {chunk.path_in_schema for chunk in chunks} & {*names}
-    for chunk in chunks:
-        is_text = chunk.physical_type == "BYTE_ARRAY"
-        # such a text repeats the beginning of the text before it
-        if not is_text or "DELTA_BYTE_ARRAY" in chunk.encodings:
-            texts.discard(chunk.path_in_schema)
-    n_bytes = 0
-    for chunk in chunks:
-        # a row may be a list of any number of values
-        width = VALUE_BYTES
-        if "BYTE_ARRAY" in chunk.physical_type and chunk.path_in_schema not in texts:
-            width = chunk.total_uncompressed_size
-        n_bytes += chunk.num_values * width
-    _check_fits(what, n_bytes)
-    return texts
+        return
+    texts, of_values = [], 0
+    for i in range(footer.num_columns):
+        column = footer.schema.column(i)
+        chunks = [group.column(i) for group in groups]
+        encodings = set(chain.from_iterable(chunk.encodings for chunk in chunks))
+        is_text = column.physical_type == "BYTE_ARRAY"
+        # with this encoding, a text repeats the beginning of the text before it
+        repeats = "DELTA_BYTE_ARRAY" in encodings
+        if is_text and column.path in schema.names and not repeats:
+            texts.append(column.path)
+            continue
+        for chunk in chunks:
+            width = max(column.length, VALUE_BYTES)
+            if is_text:
+                width = chunk.total_uncompressed_size
+            # a row may be a list of any number of values
+            of_values += chunk.num_values * width
+    _check_fits(what, of_values)
+    table = pq.ParquetFile(source, read_dictionary=texts).read(texts)
+    for chunk in chain.from_iterable(column.chunks for column in table.columns):
+        lengths = pc.call_function("binary_length", [chunk.dictionary])
+        total = pc.call_function("sum", [lengths.take(chunk.indices)])
+        of_values += total.as_py() or 0
+    _check_fits(what, of_values)
 
 
 def _check_fits(what: str, n_bytes: int) -> None:
@@ -517,7 +500,7 @@ def read_part(path: Path) -> pa.Table:
         present = file.schema_arrow.names
         columns = [*part.needed, *part.measured]
         _refuse("no column {}", [name for name in columns if name not in present])
-        table = read_rows(file)
+        table = file.read()
     _check_names(table)
     table = _with_older_values(table.cast(_standard(table.schema)), part)
     table.validate(full=True)
@@ -597,7 +580,7 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
     with suppress(Exception):  # a damaged file may raise anything
         if path.suffix == ".parquet":
             with open_rows(path) as file:
-                schema = file.schema.to_arrow_schema()
+                schema = file.schema_arrow
             part = _part(read_facts(schema))
             if {*part.needed, *part.measured} <= {*schema.names}:
                 return schema
