@@ -40,7 +40,7 @@ def little_memory(monkeypatch):
 def test_every_command_names_a_part_that_does_not_fit(tmp_path, little_memory, told):
     (tmp_path / "parts").mkdir()
     part = tmp_path / "parts/x.parquet"
-    pq.write_table(BOMBS[told], part, store_schema=False)
+    pq.write_table(BOMBS[told], part)
     for command in (load, compact):
         with pytest.raises(StoreError, match=told):
             command(tmp_path)
