@@ -8,6 +8,7 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.compact")
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from .cli.command import Parser, answer, command
 from .errors import StoreError
 from .sweep.files import (
     Unreadable,
-    held_folder,
     holds_results,
     no_rows,
     refuse_link,
@@ -90,7 +90,7 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         del rows  # so that each column is freed when it has been taken
         target.put_table(target.table, taken(columns, schema, order))
         if prune:
-            with storage_errors(target.parts), held_folder(target.parts) as parts:
+            with storage_errors(target.parts), target.held(target.parts) as parts:
                 for path in digests:
                     (parts / path.name).unlink(missing_ok=True)
     return Compacted(target.table, n_rows, n_dropped, len(digests), unreadable)
@@ -120,13 +120,14 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
     path = store.staging / "compact.lock"
     refuse_link(path)
-    with storage_errors(path):
-        store.staging.mkdir(exist_ok=True)
-        if path.exists() and not path.is_file():
-            raise StoreError(f"{path}: is not a regular file; move it away")
-        with open(path, "a+b", opener=_without_links) as file:
+    with storage_errors(path), store.held(store.staging) as staging:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        lock = os.open(staging / path.name, flags, 0o666)
+        try:
+            if not stat.S_ISREG(os.fstat(lock).st_mode):
+                raise StoreError(f"{path}: is not a regular file; move it away")
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(
                     f"{store.folder}: another compact is running on it; wait until it"
@@ -135,10 +136,8 @@ def compaction_lock(store: Store) -> Iterator[None]:
             except OSError:
                 pass  # a file system without locks
             yield
-
-
-def _without_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        finally:
+            os.close(lock)
 
 
 @command()

@@ -10,6 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from .analysis.fit import Fit, fit
@@ -232,6 +233,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = default_folder(paths, args.law or args.of, along)
     if os.path.isfile(out):
         raise unwritable(out, FileExistsError("File exists"))
+    if out.is_symlink():
+        out = Path(os.path.realpath(out))
     options = (
         "where",
         "along",

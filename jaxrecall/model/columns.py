@@ -214,8 +214,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "form": ("string", "which code path ran"),
     "draw_check": (
         "int64",
-        "32-bit hash of the first random draws of the run; equal draws have equal"
-        " hashes",
+        "hash of the first random draws; equal draws have equal hashes",
     ),
     "seconds": (
         "float64",
@@ -227,7 +226,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
         "version of the numbers; it rises whenever a change alters any of them",
     ),
     "jax_version": ("string", "version of JAX"),
-    "device_kind": ("string", "device that it ran on, as JAX names it"),
+    "device_kind": ("string", "device, as JAX names it"),
     "dtype": ("string", "floating-point type of the simulation"),
     "precision": ("string", "matmul precision of the simulation"),
     "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
@@ -259,6 +258,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     **_fields("first_steps"),
     **_AFTER_FIRST_STEPS,
+    "cpu_model": ("string", "processor model, if known"),
 }
 """A dict from column name to Arrow type and meaning, in table order. New columns are
 added at the end.

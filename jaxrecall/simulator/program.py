@@ -41,7 +41,12 @@ from .program_shape import Shape
 from .recipe import recipe, untrained
 from .rows import finish
 from .sources.source import find_source
-from .stored_programs import changing_cache, load_or_compile, set_cache_of_jax
+from .stored_programs import (
+    changing_cache,
+    load_or_compile,
+    processor,
+    set_cache_of_jax,
+)
 from .world import Trained, World, draw
 
 LOOPED = 16
@@ -482,9 +487,13 @@ def full_rows(
     return [in_order(about | of_row | how, columns) for of_row in metrics]
 
 
-def provenance() -> dict[str, str]:
-    """A dict of the columns that contain the version of JAX and the kind of device."""
+def provenance() -> dict[str, str | None]:
+    """A dict of the columns that contain the version of JAX, the kind of device and the
+    model of the processor.
+    """
+    model = re.search(r"model name\s*: (.+)", processor())
     return {
+        "cpu_model": model and model[1],
         "jax_version": jax.__version__,
         "device_kind": jax.local_devices()[0].device_kind,
     }

@@ -122,7 +122,7 @@ def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
         "versions": (sys.version, _versions(client.platform == "cpu")),
         "backend": (client.platform, client.platform_version),
         "devices": [(device.id, device.device_kind) for device in devices],
-        "processor": (_processor(), n_cores),
+        "processor": (processor(), n_cores),
         "flags": [os.environ.get(name) for name in FLAGS],
         "settings": sorted(jax.config.values.items()),
     }
@@ -149,7 +149,7 @@ def _versions(on_cpu: bool) -> list[tuple[str, str]]:
 
 
 @cache
-def _processor() -> str:
+def processor() -> str:
     """Returns a text that is equal on two machines only if their processors have the
     same instructions. It names this machine if the processor is not known.
     """

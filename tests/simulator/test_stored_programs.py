@@ -129,7 +129,7 @@ def key(
     """The key of a program on such devices, of which nothing is remembered."""
     client = SimpleNamespace(platform=platform, platform_version=platform_version)
     about = {"id": 0, "device_kind": "cpu", "client": client} | about
-    remembered = "_source", "_versions", "_processor"
+    remembered = "_source", "_versions", "processor"
     for name in remembered:
         getattr(stored_programs, name).cache_clear()
     try:

@@ -14,9 +14,14 @@ from jaxrecall.report import main as report
 from jaxrecall.sweep import machine
 from jaxrecall.sweep.store.survey import survey
 
+TEXTS = pa.DictionaryArray.from_arrays(pa.array([0] * 2000), ["x" * 10**6])
 AXES = {"jaxrecall": json.dumps({"axes": ["x"] * 5001})}
 BOMBS = {
     "10000000 rows of 1 columns, which take": pa.table({"x": pa.nulls(10**7)}),
+    "2000 rows of 1 columns, which take": pa.table({"x": TEXTS}),
+    "1 rows of 1 columns, which take": pa.table(
+        {"x": pa.ListArray.from_arrays([0, 2000], TEXTS)}
+    ),
     "5001 columns; allowed: up to 5000": pa.table({str(i): [1] for i in range(5001)}),
     "301 characters in the name": pa.table({"x" * 301: [1]}),
     "5001 entries of axes": pa.table({"x": [1]}).replace_schema_metadata(AXES),

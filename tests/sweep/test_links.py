@@ -3,6 +3,7 @@ links, and files of the user that have the names of the package's own files.
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -150,22 +151,31 @@ def test_a_compaction_without_permission_promises_no_resumption(some, tmp_path):
     )
 
 
-@pytest.mark.parametrize("command", ["prune", "report"])
+PART = r"[0-9a-f]{16}\.parquet"
+MOMENTS = [
+    ("prune", "parts", PART),
+    ("report", "report-figures", r"report\.html"),
+    ("more", "parts", PART),
+]
+"""Commands, the folder that becomes a link, and the file that is written or removed at
+this moment.
+"""
+
+
+@pytest.mark.parametrize(("command", "folder", "moment"), MOMENTS)
 def test_a_folder_that_becomes_a_link_during_a_command_is_left_alone(
-    every, tmp_path, monkeypatch, command
+    every, tmp_path, monkeypatch, command, folder, moment
 ):
-    """The link appears when the first part is removed, or the page is replaced."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     shutil.copytree(every.home / "full", mine)
-    assert main(["report", str(mine)]) == 0
-    folder = "parts" if command == "prune" else "report-figures"
+    links.called("report", mine)
     shutil.copytree(mine / folder, theirs)
-    before = {path.name: path.stat().st_mtime_ns for path in theirs.iterdir()}
+    before = links.times(theirs)
 
     def becomes_a_link(function):
         def call(*args, **options):
             is_first = not (mine / folder).is_symlink()
-            if is_first and Path(args[-1]).name in {*before, "report.html"}:
+            if is_first and re.fullmatch(moment, Path(args[-1]).name):
                 (mine / folder).rename(tmp_path / "moved")
                 (mine / folder).symlink_to(theirs)
             return function(*args, **options)
@@ -176,8 +186,8 @@ def test_a_folder_that_becomes_a_link_during_a_command_is_left_alone(
     monkeypatch.setattr(os, "replace", becomes_a_link(os.replace))
     words = {
         "prune": ["compact", str(mine), "--prune"],
-        "report": ["report", str(mine)],
+        "more": every.sweep(mine, "--set", "seeds=3"),
     }
-    main(words[command])
+    main(words.get(command, [command, str(mine)]))
     assert (mine / folder).is_symlink()
-    assert {path.name: path.stat().st_mtime_ns for path in theirs.iterdir()} == before
+    assert links.times(theirs) == before

@@ -53,6 +53,7 @@ PROVENANCE = (
     "form",
     "dtype",
     "device_kind",
+    "cpu_model",
     "jax_version",
 )
 """The columns that can tell repeated runs apart and are neither settings nor measured.

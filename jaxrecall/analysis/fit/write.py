@@ -17,7 +17,13 @@ from typing import Any
 from ...errors import FitError, UsageError, plural, printable
 from ...model.point import FIELDS
 from ...model.values import is_missing
-from ...sweep.files import atomic_write, holds_results, plain_name, refuse_link
+from ...sweep.files import (
+    atomic_write,
+    held_folder,
+    holds_results,
+    plain_name,
+    refuse_link,
+)
 from ...sweep.store.table import KEY, comment, refuse_foreign
 from .columns import AxisValue, Table, common, n_values, without
 from .reading import plain_table
@@ -235,7 +241,8 @@ def write(
     """Writes the tables of a fit, and returns a dict from path to number of rows.
 
     Each file is written whole or not at all. Raises FitError if the folder cannot be
-    written, and StoreError if a file would replace one that this package did not make.
+    written, and StoreError if it is a link, or if a file would replace one that this
+    package did not make.
 
     Args:
         fitted: a `Fit`.
@@ -255,8 +262,9 @@ def write(
         refuse_foreign(path)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for path, content in files.items():
-            atomic_write(path, content)
+        with held_folder(out) as held:
+            for path, content in files.items():
+                atomic_write(held / path.name, content)
     except OSError as error:
         raise unwritable(out, error) from error
     return {path: len(getattr(fitted, path.stem)) for path in files}

@@ -448,6 +448,7 @@ SETUP = (
     "dtype",
     "jax_version",
     "device_kind",
+    "cpu_model",
     "form",
 )
 """The columns whose values are listed and counted in the section on provenance."""

@@ -64,12 +64,13 @@ AFTER = {
     "simulator": ("string", "module:name of the simulator"),
     "code_version": ("int64", "version of the simulator"),
     "jax_version": ("string", "version of JAX"),
-    "device_kind": ("string", "device that it ran on, as JAX names it"),
+    "device_kind": ("string", "device, as JAX names it"),
     "precision": (
         "string",
         "precision of matrix products, and x64 where jax_enable_x64 was on",
     ),
     "x64": ("bool", "whether jax_enable_x64 was on"),
+    "cpu_model": ("string", "processor model, if known"),
 }
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 

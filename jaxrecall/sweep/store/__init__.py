@@ -25,7 +25,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,8 @@ from ..files import (
     Json,
     Unreadable,
     atomic_write,
+    held_folder,
+    is_folder,
     listed,
     local_path,
     read_json,
@@ -167,6 +169,17 @@ class Store:
     def _folders(self) -> list[Path]:
         """Returns the folders that a sweep needs, beginning with the outermost."""
         return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
+
+    def held(self, folder: Path) -> AbstractContextManager[Path]:
+        """Returns a context with a path for writing into the results folder or into one
+        of its own folders; see `held_folder`. A missing folder is created.
+
+        The results folder itself may be a link, at any time.
+        """
+        if folder == self.folder:
+            return nullcontext(folder)
+        folder.mkdir(exist_ok=True)
+        return held_folder(folder)
 
     def prepare(self, manifest: Json) -> None:
         """Creates the folder, writes `manifest.json`, and removes stale files from
@@ -317,9 +330,10 @@ class Store:
         """Removes each record of failures whose runs are all among `runs`. The caller
         passes runs that are done by now, or that will be tried again.
         """
-        refuse_link(self.failures)
-        with storage_errors(self.failures):
-            for path in self.failures.glob("*.json"):
+        if not is_folder(self.failures):
+            return
+        with storage_errors(self.failures), self.held(self.failures) as failures:
+            for path in failures.glob("*.json"):
                 try:
                     failed = failed_runs(read_json(path))
                 except (OSError, ValueError, KeyError, TypeError):
@@ -335,9 +349,9 @@ class Store:
         that was just written. Both times therefore come from the clock of the file
         system. If a very slow writer loses its file, the writer only has to try again.
         """
-        with storage_errors(self.staging):
+        with storage_errors(self.staging), self.held(self.staging) as staging:
             now = self.manifest.stat().st_mtime
-            for path in self.staging.iterdir():
+            for path in staging.iterdir():
                 if TEMPORARY_NAME.fullmatch(path.name):
                     with suppress(FileNotFoundError):
                         if now - path.lstat().st_mtime > STALE_SECONDS:
@@ -355,12 +369,12 @@ class Store:
         `check` is called with the temporary file, and may raise an error before the
         rename.
         """
-        with storage_errors(target):
-            for folder in (self.staging, target.parent):
-                folder.mkdir(exist_ok=True)
-                if folder != self.folder:
-                    refuse_link(folder)
-            atomic_write(target, data, self.staging, sync=True, check=check)
+        with (
+            storage_errors(target),
+            self.held(self.staging) as staging,
+            self.held(target.parent) as folder,
+        ):
+            atomic_write(folder / target.name, data, staging, sync=True, check=check)
         return target
 
     def put_table(self, target: Path, table: pa.Table) -> Path:

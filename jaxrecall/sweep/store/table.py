@@ -15,8 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -337,7 +338,7 @@ def open_rows(path: Path) -> Iterator[pq.ParquetFile]:
             _check_most("bytes in the footer", n_footer, MAX_BYTES)
         with pq.ParquetFile(bytes_, page_checksum_verification=True) as file:
             _check_names_and_facts(file.schema_arrow)
-            _check_memory(file.metadata, size)
+            _check_memory(file, bytes_, size)
             yield file
 
 
@@ -359,19 +360,54 @@ def _check_names_and_facts(schema: pa.Schema) -> None:
             _check_most(f"entries of {name} in the metadata", len(value), MAX_COLUMNS)
 
 
-def _check_memory(footer: pq.FileMetaData, size: int) -> None:
-    """Raises ValueError if the rows of a file of `size` bytes do not fit into
-    memory.
+def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
+    """Raises ValueError if the rows of a file of `size` bytes do not fit into memory.
+
+    The footer does not tell how often a long text or another long value is repeated. If
+    such values may not fit, the texts are read as dictionaries, which have each text
+    once, and the least possible size of other values is not known but bounded.
     """
+    footer, schema = file.metadata, file.schema_arrow
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     n_rows = sum(group.num_rows for group in groups)
     n_bytes = sum(group.total_byte_size for group in groups)
     of_rows = n_rows * (ROW_BYTES + VALUE_BYTES * footer.num_columns)
-    need = max(of_rows, n_bytes, size)
-    if need > memory_limit():
+    what = f"{n_rows} rows of {footer.num_columns} columns"
+    _check_fits(what, max(of_rows, n_bytes, size))
+    has_lists = any(map(pa.types.is_nested, schema.types))
+    if n_rows * n_bytes <= memory_limit() and not has_lists:
+        return
+    texts, of_values = [], 0
+    for i in range(footer.num_columns):
+        column = footer.schema.column(i)
+        chunks = [group.column(i) for group in groups]
+        encodings = set(chain.from_iterable(chunk.encodings for chunk in chunks))
+        is_text = column.physical_type == "BYTE_ARRAY"
+        # with this encoding, a text repeats the beginning of the text before it
+        repeats = "DELTA_BYTE_ARRAY" in encodings
+        if is_text and column.path in schema.names and not repeats:
+            texts.append(column.path)
+            continue
+        for chunk in chunks:
+            width = max(column.length, VALUE_BYTES)
+            if is_text:
+                width = chunk.total_uncompressed_size
+            # a row may be a list of any number of values
+            of_values += chunk.num_values * width
+    _check_fits(what, of_values)
+    table = pq.ParquetFile(source, read_dictionary=texts).read(texts)
+    for chunk in chain.from_iterable(column.chunks for column in table.columns):
+        lengths = pc.call_function("binary_length", [chunk.dictionary])
+        total = pc.call_function("sum", [lengths.take(chunk.indices)])
+        of_values += total.as_py() or 0
+    _check_fits(what, of_values)
+
+
+def _check_fits(what: str, n_bytes: int) -> None:
+    if n_bytes > memory_limit():
         raise ValueError(
-            f"{n_rows} rows of {footer.num_columns} columns, which take at least"
-            f" {need / 2**20:.0f} MiB; allowed: {memory_described()}"
+            f"{what}, which take at least {n_bytes / 2**20:.0f} MiB; allowed:"
+            f" {memory_described()}"
         )
 
 
