@@ -75,6 +75,9 @@ time. A sum is one kernel instead of a tree of two kernels. The tree is more acc
 but only sums of millions of terms need this accuracy.
 """
 
+QUICK = {"xla_backend_optimization_level": 0}
+"""The further option for quick programs: LLVM does not optimise the machine code."""
+
 UNDIVIDED = "cpu-parallel-task-assigner"
 """The pass of XLA that divides kernels between cores. Programs with small kernels leave
 it out, because dividing them takes longer than it saves.
@@ -259,6 +262,8 @@ def forget() -> None:
 def options_for(shape: Shape) -> dict[str, Any]:
     """The compiler options of XLA for the program of a shape on a CPU."""
     options = dict[str, Any](LIGHT if shape.light else {})
+    if shape.quick:
+        options |= QUICK
     if shape.has_small_kernels:
         passes = options.get("xla_disable_hlo_passes")
         options["xla_disable_hlo_passes"] = (

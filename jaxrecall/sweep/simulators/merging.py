@@ -22,6 +22,12 @@ from ...simulator.program_shape import Shape
 from . import grouped
 
 
+REJECTED = 0.1
+"""The share of runs that is assumed to be rejected by an error bound. In the quickstart
+it is 0.04.
+"""
+
+
 @dataclass
 class PlannedProgram:
     """A program, the points that it computes, and the work that their runs require."""
@@ -74,16 +80,17 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     """Returns the program that does the work of a member in the least time.
 
     There are three kinds of candidates: the member's own program, the same program
-    compiled lightly, and larger programs that other members may need as a fallback.
-    Only half the compilation time of a fallback is counted, because the fallback may
-    have to be compiled in any case.
+    compiled lightly or quickly, and larger programs that other members may need as a
+    fallback. Only half the compilation time of a fallback is counted, because the
+    fallback may have to be compiled in any case.
     """
     shape = member.shape
     compiled = {shape: shape.compile_seconds}
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
-        compiled[light] = light.compile_seconds
+        for each in light, replace(light, quick=True):
+            compiled[each] = each.compile_seconds
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
             compiled[other] = 0.5 * other.compile_seconds
@@ -91,7 +98,21 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
         each: amount(each, member.runs).seconds + compiling
         for each, compiling in compiled.items()
     }
-    return min(costs, key=costs.__getitem__)
+    return _with_fallback(min(costs, key=costs.__getitem__), member.runs)
+
+
+def _with_fallback(shape: Shape, runs: Work) -> Shape:
+    """Returns the program with a quick fallback if this saves time, else as it is.
+
+    How many runs the error bound will reject is unknown before they run.
+    """
+    quick, rejected = replace(shape, quick_fallback=True), runs.times(REJECTED)
+    if not shape.light or not shape.fallback or not quick.fallback:
+        return shape
+    usual = PlannedProgram(shape.fallback, [], rejected)
+    if PlannedProgram(quick.fallback, [], rejected).seconds() < usual.seconds():
+        return quick
+    return shape
 
 
 def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
