@@ -164,7 +164,7 @@ class Theory:
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
-        predicted = self._predict(table, critical, theta)
+        predicted = self._predict(table, critical, theta, x)
         if np.isnan(predicted).all():
             return []
         shown = table[[x, *by]].assign(theory=predicted)
@@ -175,20 +175,25 @@ class Theory:
         cells: Table,
         critical: str = "",
         theta: float = 0.5,
+        x: str = "",
         reasons: list[TheoryError] | None = None,
     ) -> list[float]:
         """Returns the accuracy of each cell at its N, or its critical value at theta;
         nan where theory covers none, for which `reasons` gets the errors.
+
+        Neighbours of a line along `x` are a guess at the next critical value.
         """
-        values = [math.nan]
+        values: list[float] = []
+        places = cells[x].tolist() if critical and x else range(len(cells))
         for at in cells.to_dict("records"):
+            guess = _next_value(places, values) if critical else math.nan
             try:
-                values.append(self._predict_one(at, critical, theta, values[-1]))
+                values.append(self._predict_one(at, critical, theta, guess))
             except TheoryError as error:
                 values.append(math.nan)
                 if reasons is not None:
                     reasons.append(error)
-        return values[1:]
+        return values
 
     def _predict_one(
         self, at: Mapping[str, Any], critical: str, theta: float, guess: float
@@ -212,6 +217,20 @@ class Theory:
             self.messages.setdefault(message.partition(":")[0], message)
         self.assumes |= assumes and math.isfinite(self._known[key])
         return self._known[key]
+
+
+def _next_value(places: Sequence[Any], values: Sequence[float]) -> float:
+    """Returns a guess at the next value of a line: the power law through the last two
+    values if the line goes on, else the last value; nan at the start.
+    """
+    n = len(values)
+    if n < 2 or isinstance(places, range) or math.isnan(values[-2]):
+        return values[-1] if values else math.nan
+    before, last, here = places[n - 2 : n + 1]
+    if not 0 < before < last < here:
+        return values[-1]
+    power = math.log(values[-1] / values[-2]) / math.log(last / before)
+    return values[-1] * (here / last) ** power
 
 
 def _apply(
@@ -245,9 +264,9 @@ def _with_places_between(rows: Table, name: str) -> Table:
     """Returns the rows of a line with others between them, evenly on a logarithmic
     scale. These have the settings of the row before.
     """
-    tested = rows.sort_values(name).astype({name: float})
+    tested = rows.sort_values(name)
     between = np.geomspace(tested[name].min(), tested[name].max(), BETWEEN)
     if name in WHOLE:
-        between = between.round()
+        between = between.round().astype(tested[name].dtype)
     places = np.union1d(tested[name], between)
     return pd.merge_asof(pd.DataFrame({name: places}), tested, on=name)

@@ -21,7 +21,6 @@ from ...simulator.cost import Work, amount, work
 from ...simulator.program_shape import Shape
 from . import grouped
 
-
 REJECTED = 0.1
 """The share of runs that is assumed to be rejected by an error bound. In the quickstart
 it is 0.04.
