@@ -809,14 +809,7 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
-    """Returns the fields of a point that are off their default and not in `known`, in
-    order.
-
-    >>> from jaxrecall import Point
-    >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
-    >>> unknown_fields(point, {"V", "N", "d", "L", "gamma", "gamma2", "kappa"})
-    ('pool',)
-    """
+    """Returns the fields that are off their default and not in `known`, in order."""
     return tuple(name for name in point.unusual_fields if name not in known)
 
 

@@ -247,18 +247,6 @@ def _compiled(
     return Executable(shape, run, per_device * mesh.size, sharding)
 
 
-def n_compiled() -> int:
-    """The number of programs that this process has compiled, or loaded from a folder,
-    since the last call of `forget`.
-    """
-    return _compiled.cache_info().misses
-
-
-def forget() -> None:
-    """Releases the programs that this process keeps, with their memory maps."""
-    _compiled.cache_clear()
-
-
 def options_for(shape: Shape) -> dict[str, Any]:
     """The compiler options of XLA for the program of a shape on a CPU."""
     options = dict[str, Any](LIGHT if shape.light else {})

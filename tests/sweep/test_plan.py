@@ -159,11 +159,6 @@ def test_a_search_has_the_same_programs_on_any_machine(tmp_path, n_cores):
     assert programs_of(prepare(grid, tmp_path).plan) == of_one
 
 
-def test_points_with_little_work_share_a_light_program(tmp_path):
-    plan = prepare(sizes(N=1024), tmp_path).plan
-    assert [(str(shape), shape.light) for shape in plan.peaks] == [("256x128", True)]
-
-
 def test_width_is_bounded_by_memory():
     ((shape, need),) = of(POINT, seeds=100).peaks.items()
     narrow, wide = (of(POINT, seeds=100, limit=n * need) for n in (1, 100))

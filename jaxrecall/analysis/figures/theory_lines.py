@@ -164,7 +164,7 @@ class Theory:
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
-        predicted = self._predict(table, critical, theta, x)
+        predicted = self._predict(table, critical, theta, x if is_line else "")
         if np.isnan(predicted).all():
             return []
         shown = table[[x, *by]].assign(theory=predicted)
@@ -184,9 +184,9 @@ class Theory:
         Neighbours of a line along `x` are a guess at the next critical value.
         """
         values: list[float] = []
-        places = cells[x].tolist() if critical and x else range(len(cells))
+        places = cells[x].tolist() if critical and x else []
         for at in cells.to_dict("records"):
-            guess = _next_value(places, values) if critical else math.nan
+            guess = _next_value(places, values)
             try:
                 values.append(self._predict_one(at, critical, theta, guess))
             except TheoryError as error:
@@ -219,16 +219,14 @@ class Theory:
         return self._known[key]
 
 
-def _next_value(places: Sequence[Any], values: Sequence[float]) -> float:
-    """Returns a guess at the next value of a line: the power law through the last two
-    values if the line goes on, else the last value; nan at the start.
+def _next_value(places: Sequence[float], values: Sequence[float]) -> float:
+    """Returns a guess at the next of the values at these places: that of the power law
+    through the last two on the same line, else the last value. It is nan at the start.
     """
     n = len(values)
-    if n < 2 or isinstance(places, range) or math.isnan(values[-2]):
+    before, last, here = places[n - 2 : n + 1] if n > 1 and places else (0, 0, 0)
+    if not before < last < here:
         return values[-1] if values else math.nan
-    before, last, here = places[n - 2 : n + 1]
-    if not 0 < before < last < here:
-        return values[-1]
     power = math.log(values[-1] / values[-2]) / math.log(last / before)
     return values[-1] * (here / last) ** power
 

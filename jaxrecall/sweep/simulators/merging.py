@@ -22,9 +22,7 @@ from ...simulator.program_shape import Shape
 from . import grouped
 
 REJECTED = 0.1
-"""The share of runs that is assumed to be rejected by an error bound. In the quickstart
-it is 0.04.
-"""
+"""The share of runs that error bounds are assumed to reject: 0.04 in the quickstart."""
 
 
 @dataclass
@@ -101,17 +99,13 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
 
 
 def _with_fallback(shape: Shape, runs: Work) -> Shape:
-    """Returns the program with a quick fallback if this saves time, else as it is.
-
-    How many runs the error bound will reject is unknown before they run.
-    """
-    quick, rejected = replace(shape, quick_fallback=True), runs.times(REJECTED)
-    if not shape.light or not shape.fallback or not quick.fallback:
-        return shape
-    usual = PlannedProgram(shape.fallback, [], rejected)
-    if PlannedProgram(quick.fallback, [], rejected).seconds() < usual.seconds():
-        return quick
-    return shape
+    """Returns the program with a quick fallback if this saves time, else as it is."""
+    costs = {}
+    for each in shape, replace(shape, quick_fallback=True):
+        if each.light and each.fallback:
+            rejected = PlannedProgram(each.fallback, [], runs.times(REJECTED))
+            costs[each] = rejected.seconds()
+    return min(costs, key=costs.__getitem__, default=shape)
 
 
 def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
