@@ -148,7 +148,7 @@ def _forget_programs():
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and len(maps.read_text().splitlines()) > MAX_MAPS:
-        program.forget()
+        program._compiled.cache_clear()
         jax.clear_caches()
 
 

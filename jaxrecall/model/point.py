@@ -593,6 +593,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             return NotImplemented
         return self._key() == other._key()
 
+    def __hash__(self) -> int:
+        return hash(self.point_id)
+
     def _key(self) -> tuple[object, ...]:
         follows = self.given.gamma is None, self.given.gamma2 is None
         return *follows, *(getattr(self, name) for name in FIELDS)
@@ -652,15 +655,22 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         off their default. A field that a later version adds therefore changes no id.
         kappa never enters, because gamma determines it.
         """
-        values = self.values()
-        for name, law in self.laws.items():
-            values[name] = law.identity()
         always: list[str] = []
         for record in self.records:
             if self.trains_on or record is not Training:
                 always += record.in_id
-        names = (*always, *unknown_names(values, (*always, "kappa")))
-        return {name: values[name] for name in names}
+        names = dict.fromkeys([*always, *self.unusual_fields])
+        names.pop("kappa", None)
+        identity: dict[str, object] = {}
+        for name in names:
+            value = getattr(self, name)
+            identity[name] = value.identity() if isinstance(value, Law) else value
+        return identity
+
+    @cached_property
+    def unusual_fields(self) -> tuple[str, ...]:
+        """The names of the fields that are off their default, in order."""
+        return unknown_names({name: getattr(self, name) for name in FIELDS})
 
     @cached_property
     def point_id(self) -> str:
@@ -804,15 +814,8 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
-    """Returns the fields of a point that are off their default and not in `known`, in
-    order.
-
-    >>> from jaxrecall import Point
-    >>> point = Point(V=64, N=1024, d=32, L=8, pool=16)
-    >>> unknown_fields(point, {"V", "N", "d", "L", "gamma", "gamma2", "kappa"})
-    ('pool',)
-    """
-    return unknown_names({name: getattr(point, name) for name in FIELDS}, known)
+    """Returns the fields that are off their default and not in `known`, in order."""
+    return tuple(name for name in point.unusual_fields if name not in known)
 
 
 def _uncovered(point: Point) -> Iterable[Problem]:

@@ -19,7 +19,14 @@ from typing import NamedTuple
 
 from ..model.point import BLOCK, REDRAWS, TRAINS, Point
 from .forms import source_for
-from .program_shape import LABELS, LIGHT_RUN, STORED_TOKENS, STORED_VALUES, Shape
+from .program_shape import (
+    LABELS,
+    LIGHT_RUN,
+    QUICK_RUN,
+    STORED_TOKENS,
+    STORED_VALUES,
+    Shape,
+)
 
 TILE = 4 * BLOCK
 """The number of samples per iteration of most programs."""
@@ -86,7 +93,7 @@ class Work(NamedTuple):
     def __add__(self, other: Work) -> Work:
         return Work(*map(operator.add, self, other))
 
-    def times(self, n: int) -> Work:
+    def times(self, n: float) -> Work:
         return Work(*(n * each for each in self))
 
 
@@ -192,8 +199,8 @@ def amount(shape: Shape, load: Work) -> Amount:
     if shape.optimizer:
         total += _further_steps(shape, load)
     if shape.light:
-        return Amount(total.flops, total.tokens * LIGHT_RUN)
-    return total
+        total = Amount(total.flops, total.tokens * LIGHT_RUN)
+    return total.times(QUICK_RUN) if shape.quick else total
 
 
 def _evaluation(shape: Shape, load: Work) -> Amount:

@@ -80,6 +80,9 @@ time. A sum is one kernel instead of a tree of two kernels. The tree is more acc
 but only sums of millions of terms need this accuracy.
 """
 
+QUICK = {"xla_backend_optimization_level": 0}
+"""The further option for quick programs: LLVM does not optimise the machine code."""
+
 UNDIVIDED = "cpu-parallel-task-assigner"
 """The pass of XLA that divides kernels between cores. Programs with small kernels leave
 it out, because dividing them takes longer than it saves.
@@ -249,21 +252,11 @@ def _compiled(
     return Executable(shape, run, per_device * mesh.size, sharding)
 
 
-def n_compiled() -> int:
-    """The number of programs that this process has compiled, or loaded from a folder,
-    since the last call of `forget`.
-    """
-    return _compiled.cache_info().misses
-
-
-def forget() -> None:
-    """Releases the programs that this process keeps, with their memory maps."""
-    _compiled.cache_clear()
-
-
 def options_for(shape: Shape) -> dict[str, Any]:
     """The compiler options of XLA for the program of a shape on a CPU."""
     options = dict[str, Any](LIGHT if shape.light else {})
+    if shape.quick:
+        options |= QUICK
     if shape.has_small_kernels:
         passes = options.get("xla_disable_hlo_passes")
         options["xla_disable_hlo_passes"] = (

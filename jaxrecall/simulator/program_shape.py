@@ -34,7 +34,7 @@ LAWS: dict[str, type[Law]] = {
 }
 """The fields of a shape that contain laws, with the family of each law."""
 
-COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
+COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 11.0, 19.0
 """The seconds that one core of a usual machine needs to compile a program: the first
 without further steps, and the second with further steps.
 """
@@ -63,10 +63,15 @@ short run.
 Values that are not stored are computed again in each step.
 """
 
-LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
+LIGHT_COMPILE, LIGHT_RUN = 0.5, 1.35
 """Two times of a light program, divided by those of a program that is not light.
 LIGHT_COMPILE is for the compile time, and LIGHT_RUN for the run time without matrix
 products.
+"""
+
+QUICK_COMPILE, QUICK_RUN = 0.5, 8.0
+"""The compile time and the run time of a quick program, divided by those of a light
+one.
 """
 
 VMAPPED_SAMPLES = 2**17
@@ -77,7 +82,10 @@ An accelerator has about a hundred processors, so each then reads a thousand sam
 """
 
 
-UNLABELLED = ("V", "d", "m", "tile", "columns", "light")
+COMPILATION = ("light", "quick", "quick_fallback")
+"""The fields that say how a program and its fallback are compiled."""
+
+UNLABELLED = ("V", "d", "m", "tile", "columns", *COMPILATION)
 """The fields that `Shape.label` omits or includes only as sizes."""
 
 
@@ -150,6 +158,16 @@ class Shape:
     The plan chooses a light program if the recipe is cheap.
     """
 
+    quick: bool = False
+    """Whether a light program is quick: its machine code is not optimised, which
+    changes both times once more, by the factors QUICK_COMPILE and QUICK_RUN.
+
+    The plan chooses a quick program if its runs take a moment in any program.
+    """
+
+    quick_fallback: bool = False
+    """Whether the program that repeats rejected runs is quick."""
+
     exact_sizes: bool = False
     """Whether V, d and m equal those of the point.
 
@@ -201,7 +219,9 @@ class Shape:
         if the form is exact.
         """
         form = self.trained_by.fallback
-        return None if form is None else replace(self, form=form)
+        if form is None:
+            return None
+        return replace(self, form=form, quick=self.quick_fallback, quick_fallback=False)
 
     @property
     def variant(self) -> tuple[object, ...]:
@@ -274,7 +294,9 @@ class Shape:
         program.
         """
         seconds = TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS
-        return seconds * LIGHT_COMPILE if self.light else seconds
+        if self.light:
+            seconds *= LIGHT_COMPILE
+        return seconds * QUICK_COMPILE if self.quick else seconds
 
     @property
     def kin(self) -> tuple[Any, ...]:

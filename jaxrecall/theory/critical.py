@@ -34,9 +34,9 @@ RANGES = {
 FALLING = ("V", "L")
 """The axes along which accuracy falls as the size grows."""
 
-NEAR = (1.02, 1.06, 1.2, 1.7)
-"""The factors by which a search looks below and above a guess, one after the other. If
-the crossing is farther away, the search looks everywhere.
+NEAR = (1.06, 1.2, 1.7, 4.0, 16.0)
+"""The factors by which a search looks beyond a guess, one after the other. If the
+crossing is farther away, the search looks everywhere.
 """
 
 
@@ -78,7 +78,7 @@ def _crossing_N(model: Model, theta: float, guess: float | None = None) -> float
         return 1.0
     if excess(high) < 0:
         return math.inf
-    if high - low < 3 * math.log(NEAR[0]):
+    if high - low < 1.1 * math.log(NEAR[0]):
         fraction = excess(low) / (excess(low) - excess(high))
         return math.exp(low + fraction * (high - low))
     return math.exp(brentq(excess, low, high, xtol=1e-3))  # type: ignore[arg-type]
@@ -93,13 +93,19 @@ def _bracket(
     least, most = RANGES[axis]
     if guess is None or not least <= guess <= most:
         return least, most
+    at_guess = excess(guess if axis == "N" else round(guess))
+    is_above = (at_guess < 0) != (axis in FALLING)
+    near = guess
     for factor in NEAR:
-        low, high = guess / factor, guess * factor
+        far = guess * factor if is_above else guess / factor
+        if not least <= far <= most:
+            break
+        low, high = sorted([near, far])
         if axis != "N":
             low, high = math.floor(low), math.ceil(high)
-        inside = least <= low and high <= most
-        if inside and (excess(low) < 0) != (excess(high) < 0):
+        if (excess(low) < 0) != (excess(high) < 0):
             return low, high
+        near = far
     return least, most
 
 

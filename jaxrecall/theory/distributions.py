@@ -107,6 +107,7 @@ class LabelCounts(NamedTuple):
         return self.relative[np.minimum(level, len(self.relative) - 1)]
 
 
+@lru_cache(maxsize=64)
 def poisson_counts(mean: float) -> LabelCounts:
     """Returns the distribution of Poisson counts.
 

@@ -101,12 +101,12 @@ def test_a_loaded_program_computes_the_same_rows(folder, monkeypatch):
     point = Point(V=8, N=40, d=4, L=3, n_test=16)
     rows = []
     for _ in range(2):
-        program.forget()
+        program._compiled.cache_clear()
         executable = program.compiled(Shape.rounded(point))
         runs = [Run(point, seed) for seed in range(3)]
         rows.append(program.execute(executable, runs)[0])
         monkeypatch.setattr(program, "compile", None)
-    program.forget()
+    program._compiled.cache_clear()
     assert rows[0] == rows[1]
 
 

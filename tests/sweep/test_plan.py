@@ -88,11 +88,16 @@ def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     assert larger(small, large) == larger(large, small) == large
 
 
-def test_little_work_runs_in_a_light_program_and_much_in_one_that_is_not():
-    little, much = (of(POINT.replace(N=N), seeds=4) for N in (1024, 10**8))
-    assert [shape.light for shape in (*little.peaks, *much.peaks)] == [True, False]
-    (light,) = little.peaks
-    assert light.fallback == replace(light, form="full")
+def test_the_less_work_a_program_has_the_less_it_is_optimised():
+    def program(N):
+        (shape,) = of(POINT.replace(N=N), seeds=4).peaks
+        return shape
+
+    tiny, little, much = map(program, (1024, 10**6, 10**8))
+    kinds = [(shape.light, shape.quick) for shape in (tiny, little, much)]
+    assert kinds == [(True, True), (True, False), (False, False)]
+    assert tiny.fallback == replace(tiny, form="full", quick_fallback=False)
+    assert not much.fallback.quick
     (training,) = of(POINT.replace(steps=4, lr=0.1)).peaks
     assert not training.light
 
@@ -152,11 +157,6 @@ def test_a_search_has_the_same_programs_on_any_machine(tmp_path, n_cores):
     of_one = programs_of(prepare(grid, tmp_path).plan)
     n_cores(64)
     assert programs_of(prepare(grid, tmp_path).plan) == of_one
-
-
-def test_points_with_little_work_share_a_light_program(tmp_path):
-    plan = prepare(sizes(N=1024), tmp_path).plan
-    assert [(str(shape), shape.light) for shape in plan.peaks] == [("256x128", True)]
 
 
 def test_width_is_bounded_by_memory():

@@ -166,7 +166,7 @@ class Theory:
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
-        predicted = self._predict(table, critical, theta)
+        predicted = self._predict(table, critical, theta, x if is_line else "")
         if np.isnan(predicted).all():
             return []
         shown = table[[x, *by]].assign(theory=predicted)
@@ -177,20 +177,25 @@ class Theory:
         cells: Table,
         critical: str = "",
         theta: float = 0.5,
+        x: str = "",
         reasons: list[TheoryError] | None = None,
     ) -> list[float]:
         """Returns the accuracy of each cell at its N, or its critical value at theta;
         nan where theory covers none, for which `reasons` gets the errors.
+
+        Neighbours of a line along `x` are a guess at the next critical value.
         """
-        values = [math.nan]
+        values: list[float] = []
+        places = cells[x].tolist() if critical and x else []
         for at in cells.to_dict("records"):
+            guess = _next_value(places, values)
             try:
-                values.append(self._predict_one(at, critical, theta, values[-1]))
+                values.append(self._predict_one(at, critical, theta, guess))
             except TheoryError as error:
                 values.append(math.nan)
                 if reasons is not None:
                     reasons.append(error)
-        return values[1:]
+        return values
 
     def _predict_one(
         self, at: Mapping[str, Any], critical: str, theta: float, guess: float
@@ -214,6 +219,18 @@ class Theory:
             self.messages.setdefault(message.partition(":")[0], message)
         self.assumes |= assumes and math.isfinite(self._known[key])
         return self._known[key]
+
+
+def _next_value(places: Sequence[float], values: Sequence[float]) -> float:
+    """Returns a guess at the next of the values at these places: that of the power law
+    through the last two on the same line, else the last value. It is nan at the start.
+    """
+    n = len(values)
+    before, last, here = places[n - 2 : n + 1] if n > 1 and places else (0, 0, 0)
+    if not before < last < here:
+        return values[-1] if values else math.nan
+    power = math.log(values[-1] / values[-2]) / math.log(last / before)
+    return values[-1] * (here / last) ** power
 
 
 def _apply(
@@ -247,9 +264,9 @@ def _with_places_between(rows: Table, name: str) -> Table:
     """Returns the rows of a line with others between them, evenly on a logarithmic
     scale. These have the settings of the row before.
     """
-    tested = rows.sort_values(name).astype({name: float})
+    tested = rows.sort_values(name)
     between = np.geomspace(tested[name].min(), tested[name].max(), BETWEEN)
     if name in WHOLE:
-        between = between.round()
+        between = between.round().astype(tested[name].dtype)
     places = np.union1d(tested[name], between)
     return pd.merge_asof(pd.DataFrame({name: places}), tested, on=name)

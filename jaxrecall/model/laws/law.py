@@ -131,7 +131,7 @@ class Law:
         usual: dict[str, Numbers] = {}
         for f in self._traced_fields():
             usual[f.name] = math.nan if f.default is MISSING else f.default
-        return self._with(usual)
+        return self._with(usual) if usual else self
 
     def _traced_fields(self) -> list[Field[float]]:
         """Returns the float parameters that are not declared static."""

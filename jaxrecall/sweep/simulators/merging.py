@@ -21,6 +21,9 @@ from ...simulator.cost import Work, amount, work
 from ...simulator.program_shape import Shape
 from . import grouped
 
+REJECTED = 0.1
+"""The share of runs that error bounds are assumed to reject: 0.04 in the quickstart."""
+
 
 @dataclass
 class PlannedProgram:
@@ -74,16 +77,17 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     """Returns the program that does the work of a member in the least time.
 
     There are three kinds of candidates: the member's own program, the same program
-    compiled lightly, and larger programs that other members may need as a fallback.
-    Only half the compilation time of a fallback is counted, because the fallback may
-    have to be compiled in any case.
+    compiled lightly or quickly, and larger programs that other members may need as a
+    fallback. Only half the compilation time of a fallback is counted, because the
+    fallback may have to be compiled in any case.
     """
     shape = member.shape
     compiled = {shape: shape.compile_seconds}
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
-        compiled[light] = light.compile_seconds
+        for each in light, replace(light, quick=True):
+            compiled[each] = each.compile_seconds
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
             compiled[other] = 0.5 * other.compile_seconds
@@ -91,7 +95,17 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
         each: amount(each, member.runs).seconds + compiling
         for each, compiling in compiled.items()
     }
-    return min(costs, key=costs.__getitem__)
+    return _with_fallback(min(costs, key=costs.__getitem__), member.runs)
+
+
+def _with_fallback(shape: Shape, runs: Work) -> Shape:
+    """Returns the program with a quick fallback if this saves time, else as it is."""
+    costs = {}
+    for each in shape, replace(shape, quick_fallback=True):
+        if each.light and each.fallback:
+            rejected = PlannedProgram(each.fallback, [], runs.times(REJECTED))
+            costs[each] = rejected.seconds()
+    return min(costs, key=costs.__getitem__, default=shape)
 
 
 def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:

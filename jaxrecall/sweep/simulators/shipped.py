@@ -21,7 +21,7 @@ from ...model.laws.law import class_name
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...model.source import source_digest
 from ...simulator.cost import amount, peak_bytes, work
-from ...simulator.program_shape import Shape
+from ...simulator.program_shape import COMPILATION, Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Program, Room, Rows
 from .custom import ACCURACY, Simulator
@@ -97,7 +97,8 @@ class RecallSimulator(Simulator):
         if not like:
             return Shape.tight(point)
         shape = Shape.sized(point, like.V, like.d, like.m)
-        return replace(shape, light=like.light)
+        compiled = {name: getattr(like, name) for name in COMPILATION}
+        return replace(shape, **compiled)
 
     def programs(self, points: Mapping[Point, int]) -> dict[Point, Program]:
         if self.own:
