@@ -69,7 +69,7 @@ def test_an_array_may_name_its_entries_and_follow_the_size_of_a_run():
 def test_the_long_form_and_rows_of_several_steps_have_arrays():
     def descend(point, key):
         steps = jnp.array([1, 10])
-        each = 1.0 / (steps[:, None] + jnp.arange(3)[None])
+        each = 1 / (steps[:, None] + jnp.arange(3)[None]).astype(jnp.float32)
         return {"step": steps, "loss": each.mean(axis=1), "each": each}
 
     columns = {"loss": (float, "mean"), "each": (float, "of a class", "class_")}
