@@ -1,7 +1,5 @@
 """Another attention and another readout: the metrics against direct NumPy."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -184,30 +182,6 @@ def test_linear_attention_learns_what_its_gradient_says():
     h = np.einsum("nl,nld->nd", (1 + k @ w) / POINT.L, k)
     V2 = V1 + POINT.gamma2 / POINT.N * pull(V1, h).T @ h
     assert_close(tuple(learned), (V1, w, V2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes", [{}, {"m": 20, "activation": "gelu", "kappa": 200}], ids=str
-)
-def test_functions_that_do_what_the_plain_ones_do_change_nothing(changes):
-    """Functions other than the defaults take another way through the code."""
-    point = POINT.replace(**changes)
-    same: dict[str, Any] = {
-        "attend": lambda *given: model.softmax_attention(*given),
-        "readout": lambda *given: model.plain_readout(*given),
-    }
-
-    @quickly
-    def both(r):
-        learned = [three_step(r, point, **given) for given in ({}, same)]
-        return learned, [measure(r, point, learned[0], **given) for given in ({}, same)]
-
-    (plain, learned), (expected, metrics) = both(realize(point, 0))
-    assert jax.tree.all(jax.tree.map(np.array_equal, learned, plain))
-    for name, value in expected.items():
-        if value is not None:
-            assert_close(metrics[name], value, "float32", of=name)
 
 
 @pytest.mark.slow

@@ -48,9 +48,6 @@ one in OPEN.
 """
 
 HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True}
-SOME_LOST: Style = HOLLOW | {"linestyle": "-"}
-"""The mark of a mean, or of an estimate, for which some seeds have no value."""
-
 THEORY: Style = {"linestyle": DASH, "marker": "none", "width": 0.75}
 
 
@@ -172,6 +169,8 @@ class Layer:
         """Yields the entries of the layer in the legend."""
         if self.legend and len(self.table):
             yield entry(self.legend, **self.usual | self.style)
+        if some_lost(self.table[self.table[self.y].notna()]).any():
+            yield entry(LOST, **HOLLOW | {"marker": "o", "linestyle": "-"})
 
 
 @dataclass(frozen=True)
@@ -199,10 +198,7 @@ class Polyline(Layer):
             panel.ax.plot(joined[X], joined[Y], **style)
             if "low" in part:
                 _draw_band(panel, joined, style)
-            lost = joined[some_lost(joined)]
-            if len(lost):
-                hollow = style | keywords(HOLLOW)
-                panel.ax.plot(lost[X], lost[Y], **hollow)
+            _draw_lost(panel, joined, style)
             if len(single):
                 panel.ax.plot(single[X], single[Y], **style | keywords(HOLLOW))
 
@@ -216,8 +212,13 @@ class Polyline(Layer):
         yield from super().entries()
         if few_seeds(self.table).any():
             yield entry("few seeds", marker="o", **HOLLOW)
-        if some_lost(self.table[self.table[self.y].notna()]).any():
-            yield entry(LOST, marker="o", **SOME_LOST)
+
+
+def _draw_lost(panel: Panel, rows: Table, style: Style) -> None:
+    """Draws open marks over those of rows for which some seeds have no value."""
+    lost = rows[some_lost(rows)]
+    if len(lost):
+        panel.ax.plot(lost[X], lost[Y], **style | keywords(HOLLOW))
 
 
 def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
@@ -256,10 +257,7 @@ class Points(Layer):
             shown |= {"elinewidth": 0.8, "zorder": 3, "yerr": _bars(known, Y)}
             shown["capsize"] = 1.5
         panel.ax.errorbar(known[X], known[Y], **shown)
-        lost = known[some_lost(known)]
-        if len(lost):
-            hollow = style | keywords(HOLLOW)
-            panel.ax.plot(lost[X], lost[Y], **hollow, zorder=4)
+        _draw_lost(panel, known, style | {"zorder": 4})
         for (marker, _), cells in _by_mark(rows):
             hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
             panel.ax.plot(cells[X], cells["tried"], **hollow)
@@ -273,8 +271,6 @@ class Points(Layer):
 
     def entries(self) -> Iterator[Artist]:
         yield from super().entries()
-        if some_lost(self.table[self.table[self.y].notna()]).any():
-            yield entry(LOST, marker="o", **SOME_LOST)
         for (marker, name), _ in _by_mark(self.table):
             yield entry(name, marker=marker, **HOLLOW)
 

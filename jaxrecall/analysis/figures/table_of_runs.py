@@ -195,10 +195,9 @@ class Runs:
         """Whether the runs are those of a search: more than a quarter of the levels
         have less than half as many seeds as the level of their cell with the most.
         """
-        n_runs = self.levels["n_seeds"] + self.levels["n_lost"]
-        levels = self.levels.assign(_runs=n_runs)
-        most = groups(levels, self.axes)["_runs"].transform("max")
-        return (n_runs < 0.5 * most).mean() > 0.25
+        n_seeds = self.levels["n_seeds"]
+        most = groups(self.levels, self.axes)["n_seeds"].transform("max")
+        return (n_seeds < 0.5 * most).mean() > 0.25
 
     def fitted(
         self,

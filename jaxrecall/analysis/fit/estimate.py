@@ -166,7 +166,7 @@ def _mean(values: np.ndarray) -> Crossing:
         n_seeds=count,
         without=change,
         shapes=np.array([log]),
-        is_open=(not (rest > 0).all(), False),
+        is_open=(count > 1 and not (rest > 0).all(), False),
     )
 
 

@@ -71,7 +71,7 @@ AFTER = {
     ),
     "x64": ("bool", "whether jax_enable_x64 was on"),
 }
-RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
+RESERVED = (*BEFORE, *AFTER, "root_seed", "streams", "zip")
 
 OF_RESULTS = (*OF_THRESHOLDS, "regime", "part", "exponent", "outcome")
 """The columns of thresholds and laws. A field is a column of these tables, too, so it
