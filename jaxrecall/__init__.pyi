@@ -6,6 +6,7 @@ from .analysis.fit.write import latex as latex
 from .cli.version import __version__ as __version__
 from .errors import Interrupted as Interrupted
 from .errors import RunFailed as RunFailed
+from .model import reference as reference
 from .model.functional import Rates as Rates
 from .model.functional import predict as predict
 from .model.functional import rates as rates
@@ -20,6 +21,7 @@ from .model.reference.metrics import measure as measure
 from .model.reference.realization import Realization as Realization
 from .model.reference.realization import draws as draws
 from .model.reference.realization import realize as realize
+from .model.reference.realization import sample as sample
 from .model.reference.steps import ThreeStep as ThreeStep
 from .sweep.api import run as run
 from .sweep.api import thresholds as thresholds
@@ -27,4 +29,5 @@ from .sweep.simulators.custom import Simulator as Simulator
 from .sweep.simulators.function import field as field
 from .sweep.simulators.function import simulator as simulator
 from .sweep.simulators.shipped import simulate as simulate
+from .sweep.store.arrays import explode as explode
 from .sweep.store.load import load as load

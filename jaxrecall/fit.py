@@ -215,6 +215,16 @@ def _add_laws(add: Callable[..., object]) -> None:
             " into forms.parquet (default: the only axis of the law)"
         ),
     )
+    add(
+        "--predict",
+        metavar="SIZES",
+        nargs="+",
+        default=(),
+        help=(
+            "the value of each law at new sizes, as in V=1024,d=512, with its interval;"
+            " into predictions.parquet"
+        ),
+    )
 
 
 @command("interrupted; nothing was written")
@@ -245,6 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "compare",
         "floor",
         "summary",
+        "predict",
     )
     fitted = fit(
         frame,

@@ -32,6 +32,9 @@ number in a row. Rows of different versions are never mixed silently.
 
 DTYPE = "float32"
 
+LIST = "list "
+"""The beginning of the type of a column of arrays, before the type of an entry."""
+
 STATUSES = ("ok", "nonfinite", "degenerate")
 
 NOISES = ("leakage", "bias", "mlp", "gradient")

@@ -4,11 +4,11 @@
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-The first line may be repeated. All functions here are pure, and none is compiled: the
-caller applies jit, vmap and grad. A `Point` is a static argument. Rates, draws and
-learned parameters are arrays, and their dtype determines that of the computation.
-`reference/steps.py` is an independent NumPy implementation for comparison. `simulator/`
-computes the same steps faster, with streamed samples.
+The first line may be repeated. Rates and seeds vary by vmap, and shapes by
+`jaxrecall.run`. All functions here are pure. A `Point` is a static argument. Rates,
+draws and learned parameters are arrays, and their dtype determines that of the
+computation. `reference/steps.py` is an independent NumPy implementation for comparison.
+`simulator/` computes the same steps faster, with streamed samples.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +27,7 @@ from jaxtyping import PyTree
 from ..errors import PointError, Problem, expect
 from . import recall as model
 from .point import Point, checked_field, gamma_per_kappa
-from .recall import Attend, Readout, plain_readout, softmax_attention
+from .recall import Attend, Readout, plain_readout, softmax_attention, traceable
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
@@ -202,10 +203,11 @@ def three_step(
     """Returns the parameters after the three steps of the recipe, which start from
     V_mat = 0 and W_KQ = 0.
 
-    By default, the closed form of `reference/steps.py` computes the steps in NumPy and
-    float64. If draws or rates are JAX arrays, or another attention or readout is given,
-    `recipe` computes the steps in JAX. It then uses the gradient of
-    `jaxrecall.model.loss`, in the dtype of the embeddings.
+    The steps are those of `recipe` with the gradient of `jaxrecall.model.loss`, in the
+    dtype of the embeddings. They are compiled once for equal shapes, points and
+    functions, also for functions that are made anew, such as closures.
+    `jaxrecall.reference.three_step` takes the same steps in closed form, in NumPy and
+    float64.
 
     Args:
         realization: the draws returned by `realize` or `draws`, or your own.
@@ -213,7 +215,8 @@ def three_step(
         chunk: the number of samples that JAX processes at a time. None processes all at
             once.
         attend: the attention, as in `predict`.
-        readout: the readout, as in `predict`.
+        readout: the readout, as in `predict`. JAX may differentiate the result by the
+            parameters of both.
 
     Examples:
         >>> from jaxrecall import Point, draws, rates, realize, three_step
@@ -228,8 +231,26 @@ def three_step(
     if rates is None:
         rates = Rates(point.eta, point.gamma, point.gamma2)
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
-    if is_plain(attend, readout) and not in_jax(realization, rates):
-        return steps.three_step(realization, point, rates)
+    dtype = realization.Z_in.dtype
+    return _three_step(
+        jax.tree.map(jnp.asarray, realization),
+        Rates(*(jnp.asarray(rate, dtype) for rate in rates)),
+        traceable(attend),
+        traceable(readout),
+        point,
+        chunk,
+    )
+
+
+@eqx.filter_jit
+def _three_step(
+    realization: Realization,
+    rates: Rates,
+    attend: Attend,
+    readout: Readout,
+    point: Point,
+    chunk: int | None,
+) -> ThreeStep:
     e, settings = realization.embeddings, (point.activation, point.trigger_in_value)
 
     def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
@@ -241,8 +262,7 @@ def three_step(
     with jax.default_matmul_precision("highest"):
         batches, several = realization.batches, point.first_steps
         if several > 1:
-            drawn = jax.tree.map(jnp.asarray, realization)
-            first = partial(drawn.samples_of_first, first_steps=several)
+            first = partial(realization.samples_of_first, first_steps=several)
             batches = first, *batches[1:]
         V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, several)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
@@ -273,7 +293,8 @@ def predict(
 ) -> tuple[Numbers, Numbers]:
     """Returns the logits (n, V) and the attention (n, L) of a model for n sequences.
 
-    The computation uses JAX or NumPy by the same rule as `three_step`.
+    If draws or parameters are JAX arrays, or the attention or readout is another one,
+    the computation is in JAX, and otherwise in NumPy and float64.
 
     Args:
         realization: the draws. Only the embeddings are used.

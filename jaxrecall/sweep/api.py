@@ -38,6 +38,7 @@ def run(
     axes: Mapping[str, Any] | None = None,
     static: Iterable[str] | str = (),
     measure: str | None = None,
+    arrays: Mapping[str, str] | None = None,
     seeds: int | Iterable[int] | None = None,
     out: str | os.PathLike[str] | None = None,
     workers: int = 1,
@@ -60,6 +61,7 @@ def run(
         axes: the values of a function's parameters, as in the axes of a grid.
         static: the parameters of a function that a shape or a Python `if` needs.
         measure: the number that a function returns for figures, fits and searches.
+        arrays: the arrays that a function returns, each with the name of its axis.
         seeds: the number of seeds or a list of seeds. They replace the grid's own.
             Points have only seed 0 unless seeds are given.
         out: a results folder. Only the runs that are missing there are computed.
@@ -117,13 +119,13 @@ def run(
         if isinstance(grid, Simulator):
             simulator = grid
         else:
-            simulator = FunctionSimulator(grid, static, measure, axes)
-            static, measure = (), None
+            simulator = FunctionSimulator(grid, static, measure, axes, arrays)
+            static, measure, arrays = (), None, None
         grid, axes = {"blocks": [{"axes": axes}]} if axes else {}, None
-    if axes is not None or static or measure is not None:
+    if axes is not None or static or measure is not None or arrays is not None:
         raise UsageError(
-            "axes, static, measure: got with a grid or a simulator, which has its own;"
-            " allowed: with a function as the first argument"
+            "axes, static, measure, arrays: got with a grid or a simulator, which has"
+            " its own; allowed: with a function as the first argument"
         )
     engine = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)

@@ -153,7 +153,7 @@ class CellSearch:
         self.accuracy: dict[Step, Any] = {}
         """A dict from each step to its accuracy, or to 1 - accuracy if accuracy falls
         along the axis. None means that the accuracy is nonfinite, which ends the
-        search.
+        search, except in a share of seeds: such a seed has not reached the level.
         """
 
         self.result: Result | None = None
@@ -188,13 +188,15 @@ class CellSearch:
         """
         for step, accuracy in zip(self._new, accuracies, strict=True):
             self.accuracy[step] = self._rising(accuracy)
-        if None in accuracies:
+        if any(self.accuracy[step] is None for step in self._new):
             self._end("nonfinite")
         else:
             self._advance()
 
     def _rising(self, accuracy: float | None) -> float | None:
         """Returns the number of a run whose mean over seeds rises through theta."""
+        if accuracy is None and self.summary.is_share:
+            accuracy = -math.inf
         if accuracy is None:
             return None
         falls = not self.rises

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Values = Any  # a number, or an array of numbers
 
 ALLOWED = 'mean, median, or the fraction of seeds above a level, as in "above 0.9"'
@@ -36,7 +38,8 @@ class Summary:
         """Returns the numbers whose mean over seeds is compared with `crossed(theta)`.
 
         The numbers rise along the axis. If `falls` is true, `values` are 1 - measure,
-        and theta is 1 - theta. NaN stays NaN.
+        and theta is 1 - theta. NaN stays NaN. Where a run has no number, as after it
+        diverged, the measure is minus infinity for a share, which is below each level.
         """
         if self.kind == "mean":
             return values
@@ -44,7 +47,7 @@ class Summary:
         if self.kind == "above":
             level = 1 - self.level if falls else self.level
             reached = values > level if falls else values >= level
-        return reached + 0 * values
+        return np.where(np.isnan(values), np.nan, reached)
 
     def __str__(self) -> str:
         return f"above {self.level:g}" if self.is_share else self.kind

@@ -1,5 +1,6 @@
 """Another attention and another readout: the metrics against direct NumPy."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from jaxrecall import (
     three_step,
 )
 from jaxrecall.model.point import RECIPE_STEPS
+from jaxrecall.model.reference import three_step as closed_form
 
 POINT = Point(V=24, N=2000, d=12, L=5, kappa=20, n_test=128)
 RNG = np.random.default_rng(0)
@@ -185,7 +187,7 @@ def test_linear_attention_learns_what_its_gradient_says():
 @pytest.mark.slow
 def test_draws_of_numpy_are_measured_in_jax():
     r = realize(POINT, 0)
-    learned = three_step(r, POINT)
+    learned = closed_form(r, POINT)
     metrics = measure(r, POINT, learned, attend=linear)
     numbers = [value for value in metrics.values() if value is not None]
     assert all(isinstance(value, jax.Array | int) for value in numbers)
@@ -211,3 +213,69 @@ def test_another_model_has_a_soft_accuracy_with_a_gradient():
     value, slope, up, down = map(float, run(realize(POINT, 0)))
     assert_close(slope, up - down, 0.05 * abs(slope))
     assert 0 < value < 1
+
+
+TRACES: list[int] = []
+FACTOR = np.ones(1, np.float32)
+
+
+def by_name(recall, tokens, position):
+    TRACES.append(1)
+    return jax.nn.softmax(FACTOR * recall.scores(tokens, position))
+
+
+def enclosing(factor):
+    def attend(recall, tokens, position):
+        TRACES.append(1)
+        return jax.nn.softmax(factor * recall.scores(tokens, position))
+
+    return attend
+
+
+@pytest.mark.parametrize("place", ["enclosed", "global"])
+def test_a_function_with_other_values_is_not_traced_again(place, monkeypatch):
+    r, learned, n_traces = realize(POINT, 0), [], []
+    for factor in np.float32([[1], [2]]):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        attend = {"enclosed": enclosing(factor), "global": by_name}[place]
+        learned.append(three_step(r, POINT, attend=attend))
+        n_traces.append(len(TRACES))
+    assert n_traces[0] == n_traces[1]
+    # the first attention is uniform, so that its slope grows by the factor
+    assert_close(learned[1].w, np.asarray(2 * learned[0].w), "float32")
+
+
+class Sharper(eqx.Module):
+    """An attention whose factor is a parameter."""
+
+    factor: jax.Array
+
+    def __call__(self, recall, tokens, position):
+        return jax.nn.softmax(self.factor * recall.scores(tokens, position))
+
+
+def test_the_parameters_of_a_module_are_trained():
+    r = realize(POINT, 0)
+
+    @quickly
+    def run(r):
+        def score(attend):
+            learned = three_step(r, POINT, attend=attend)
+            return soft_accuracy(r, POINT, learned, attend=attend)
+
+        (value, slopes) = jax.value_and_grad(score)(Sharper(jnp.float32(1.0)))
+        around = [score(Sharper(jnp.float32(x))) for x in (1.01, 0.99)]
+        return value, slopes.factor, (around[0] - around[1]) / 0.02
+
+    _, slope, difference = map(float, run(r))
+    assert_close(slope, difference, 0.05 * abs(slope))
+    recall = model.Recall(
+        jnp.zeros((POINT.d, POINT.p)),
+        jnp.zeros((POINT.d, POINT.d)),
+        r.embeddings,
+        POINT.activation,
+        POINT.trigger_in_value,
+        Sharper(jnp.float32(1.0)),
+    )
+    slopes = jax.jit(jax.grad(model.loss))(recall, *r.batches[0])
+    assert slopes.attend.factor.shape == ()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from jaxrecall import Point, realize, simulate, three_step
-from jaxrecall.model.reference import decoders
+from jaxrecall import Point, realize, simulate
+from jaxrecall.model.reference import decoders, three_step
 from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.program_shape import Shape
 

@@ -22,6 +22,7 @@ from jaxrecall import (
     simulate,
     three_step,
 )
+from jaxrecall.model.reference import three_step as closed_form
 from jaxrecall.simulator.program_shape import Shape
 
 BASE = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "eta": 0.5}
@@ -63,7 +64,7 @@ def check_point(point: Point) -> str:
     that ran.
     """
     r = realize(point, 3)
-    closed = three_step(r, point)
+    closed = closed_form(r, point)
     assert_close(tuple(closed), tuple(by_autodiff(r, point)), "float64")
     learned, metrics = streamed(point, 3, sized(point))
     assert_close(tuple(learned), tuple(closed), "float32")
@@ -181,7 +182,7 @@ def test_exact_ties_are_counted():
     sizes = BASE | {"N": 1, "L": 1, "embedding": "orthogonal"}
     point = Point(**sizes, trigger_in_value=False, exact="full")
     r = realize(point, 1)
-    reference = measure(r, point, three_step(r, point))
+    reference = measure(r, point, closed_form(r, point))
     assert 0 < reference["n_tied"] < 600
     assert streamed(point, 1, sized(point))[1]["n_tied"] == reference["n_tied"]
 
@@ -195,4 +196,4 @@ def test_labels_in_several_blocks(kw):
     point = Point(V=150, N=4000, d=24, L=5, n_test=600, **kw)
     r = realize(point, 5)
     _, metrics = streamed(point, 5, Shape.sized(point, 160, 32, 48 if point.m else 0))
-    assert_same_metrics(metrics, measure(r, point, three_step(r, point)))
+    assert_same_metrics(metrics, measure(r, point, closed_form(r, point)))

@@ -29,6 +29,7 @@ from jaxrecall import (
 )
 from jaxrecall.model.columns import COLUMNS, EXTRA_COLUMNS
 from jaxrecall.model.point import FIELDS
+from jaxrecall.model.reference import three_step as closed_form
 
 POINT = Point(V=24, N=300, d=12, L=5, kappa=20, n_test=128)
 
@@ -47,7 +48,7 @@ def test_seeds_are_vmapped_and_agree_with_the_simulator_and_the_oracle():
 
     learned, n_correct = run(np.arange(4, dtype=np.uint32))
     assert n_correct.tolist() == [row["n_correct"] for row in simulate(POINT, range(4))]
-    oracle = three_step(realize(POINT, 3), POINT)
+    oracle = closed_form(realize(POINT, 3), POINT)
     last = ThreeStep(*(np.asarray(of_all)[3] for of_all in learned))
     assert_close(last, oracle, "float32")
 
@@ -175,7 +176,7 @@ def test_measure_gives_every_column_or_names_it(changes):
     point = POINT.replace(**changes)
     r = realize(point, 0)
     traced = quickly(lambda r: measure(r, point, three_step(r, point)))(r)
-    plain = measure(r, point, three_step(r, point))
+    plain = measure(r, point, closed_form(r, point))
     assert {*traced} == {*plain}  # a compiled function sorts them
     others = {*OF_THE_RUN, *FIELDS, *EXTRA_COLUMNS}
     assert [*plain] == [name for name in COLUMNS if name not in others]
@@ -200,7 +201,7 @@ def test_draws_of_numpy_are_constants_of_what_is_traced():
     for name, a, b in zip(expected._fields, seen[0], expected, strict=True):
         assert type(a) is type(b), name
         assert b is None or np.array_equal(a, b), name
-    oracle = three_step(expected, POINT.replace(kappa=10)).V2
+    oracle = closed_form(expected, POINT.replace(kappa=10)).V2
     assert_close(first, oracle, "float32")
     assert np.abs(second - first).max() > 1e-3 * np.abs(oracle).max()
 

@@ -6,7 +6,8 @@ from helpers import assert_same_metrics, executed
 from scipy.stats import ortho_group
 from tolerances import assert_close
 
-from jaxrecall import Point, Realization, measure, realize, three_step
+from jaxrecall import Point, Realization, measure, realize
+from jaxrecall.model.reference import three_step
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 

@@ -7,7 +7,8 @@ import pytest
 from helpers import METRICS, assert_same_metrics
 from tolerances import assert_close
 
-from jaxrecall import Point, measure, realize, simulate, three_step
+from jaxrecall import Point, measure, realize, simulate
+from jaxrecall.model.reference import three_step
 
 SMALL = Point(V=20, N=900, d=20, L=4, n_test=300)
 

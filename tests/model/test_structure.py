@@ -15,9 +15,10 @@ from scipy.stats import chisquare
 from tolerances import assert_close
 
 import jaxrecall
-from jaxrecall import Point, measure, realize, simulate, theory, three_step
+from jaxrecall import Point, measure, realize, simulate, theory
 from jaxrecall.errors import PointError
 from jaxrecall.model.laws import array as array_law
+from jaxrecall.model.reference import three_step
 
 SMALL = {"V": 11, "N": 90, "d": 14, "L": 4, "n_test": 300, "eta": 0.1}
 FEW = {"N": 4, "L": 2, "n_test": 8}

@@ -11,7 +11,7 @@ from own_laws import Zipf as OwnZipf
 from scipy.stats import chisquare
 
 import jaxrecall
-from jaxrecall import Point, measure, realize, theory, three_step
+from jaxrecall import Point, measure, realize, theory
 from jaxrecall.errors import PointError
 from jaxrecall.model import keys, task
 from jaxrecall.model.law_parameters import law_parameters, make_point
@@ -22,6 +22,7 @@ from jaxrecall.model.laws.tokens import (
     rare_and_frequent,
     token_probabilities,
 )
+from jaxrecall.model.reference import three_step
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
 OWN = "own_laws:Zipf(s=1.5)"

@@ -9,8 +9,9 @@ import yaml
 from helpers import assert_same_metrics, streamed
 from tolerances import assert_close
 
-from jaxrecall import Point, measure, realize, three_step
+from jaxrecall import Point, measure, realize
 from jaxrecall.model.point import Run
+from jaxrecall.model.reference import three_step
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 

@@ -19,10 +19,10 @@ from tolerances import assert_close
 
 import jaxrecall
 from jaxrecall import Point, descend, measure, model, realize, simulate
-from jaxrecall import three_step as recipe_of
 from jaxrecall.model.columns import TRACE_COLUMNS
 from jaxrecall.model.laws import LAWS
 from jaxrecall.model.point import TRAINS, Run
+from jaxrecall.model.reference import three_step as recipe_of
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.simulator import loops, program

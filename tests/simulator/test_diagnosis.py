@@ -21,9 +21,10 @@ from helpers import (
 )
 from tolerances import assert_close
 
-from jaxrecall import Point, realize, simulate, three_step
+from jaxrecall import Point, realize, simulate
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import REDRAWS
+from jaxrecall.model.reference import three_step
 from jaxrecall.simulator import error_bounds, program, score_noise
 from jaxrecall.simulator.cost import amount, peak_bytes, work
 from jaxrecall.simulator.program_shape import Shape

@@ -9,11 +9,11 @@ from helpers import assert_same_metrics, combinations, drawn, fits, quickly, str
 from scipy.special import softmax
 from tolerances import assert_close
 
-from jaxrecall import Point, realize, three_step
+from jaxrecall import Point, realize
 from jaxrecall.model import keys, task
 from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import FIELDS
-from jaxrecall.model.reference import steps
+from jaxrecall.model.reference import steps, three_step
 from jaxrecall.simulator import error_bounds, forms, forward
 from jaxrecall.simulator.forms import step2_error
 from jaxrecall.simulator.program_shape import Shape

@@ -15,10 +15,11 @@ from scipy.stats import chisquare
 from test_descent import SMALL, path
 from tolerances import assert_close
 
-from jaxrecall import Point, draws, measure, realize, simulate, theory, three_step
+from jaxrecall import Point, draws, measure, realize, simulate, theory
 from jaxrecall.errors import PointError
 from jaxrecall.model.columns import COLUMNS, NOISES
 from jaxrecall.model.point import Run
+from jaxrecall.model.reference import three_step
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.store.table import make_table, read_part
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from helpers import assert_same_metrics
 
-from jaxrecall import Point, measure, realize, three_step
+from jaxrecall import Point, measure, realize
 from jaxrecall.model.point import Run
+from jaxrecall.model.reference import three_step
 from jaxrecall.simulator import program
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.program_shape import Shape

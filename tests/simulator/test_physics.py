@@ -10,7 +10,8 @@ from cases import cases
 from test_fit import crossed
 
 import jaxrecall
-from jaxrecall import Point, realize, theory, three_step
+from jaxrecall import Point, realize, theory
+from jaxrecall.model.reference import three_step
 from jaxrecall.theory import Model
 
 pytestmark = pytest.mark.slow

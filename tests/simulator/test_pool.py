@@ -20,10 +20,11 @@ from helpers import (
 )
 from tolerances import assert_close
 
-from jaxrecall import Point, realize, simulate, three_step
+from jaxrecall import Point, realize, simulate
 from jaxrecall.model import point as law
 from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import Run
+from jaxrecall.model.reference import three_step
 from jaxrecall.simulator.cost import amount, peak_bytes, work
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.program_shape import Shape

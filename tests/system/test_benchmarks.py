@@ -31,7 +31,8 @@ from benchmarks.asked import ASKED, Asked, Ratio
 from benchmarks.programs import NotHere, Ready
 from benchmarks.record import Measured, Record, reached
 from benchmarks.work import Bench, Work, points, runs
-from jaxrecall import Point, descend, measure, realize, simulate, three_step
+from jaxrecall import Point, descend, measure, realize, simulate
+from jaxrecall.model.reference import three_step
 from jaxrecall.sweep.grid import as_grid
 from results import coverage
 

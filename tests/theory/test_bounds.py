@@ -13,7 +13,8 @@ from helpers import ROOT, combinations
 from scipy.stats import binom
 from tolerances import assert_close
 
-from jaxrecall import Point, realize, simulate, three_step
+from jaxrecall import Point, realize, simulate
+from jaxrecall.model.reference import three_step
 from jaxrecall.model.reference.decoders import decoder_columns, whitened
 from jaxrecall.theory import Model, fano_ceiling, recall_ceiling, sample_information
 

@@ -17,6 +17,7 @@ from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
+from ..fit.checks import tried
 from ..fit.columns import Table, common, groups, is_numeric, without
 from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, Roles, roles_of
@@ -221,7 +222,7 @@ def draw_sweep(
     for name in {"pool", "batch"} & {*axes}:
         # 0 means no pool, as m = 0 means no MLP
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
-    drawn = frame.dropna(subset=[y])
+    drawn = tried(frame, roles, y)
     x, line, panels = placed(frame, axes, searched)
     lines, panels = in_one_panel(drawn, [line] if line else [], panels)
     rows = rows_of(drawn, roles, chosen)
@@ -243,8 +244,8 @@ def draw_sweep(
         figure.savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     remarks = [chart.remark] if chart.remark else []
-    if n_missing := len(frame) - len(drawn):
-        remarks.insert(0, f"{n_missing} non-finite runs are not drawn")
+    if n_missing := frame[y].isna().sum():
+        remarks.insert(0, f"{n_missing} runs have no {y}")
     return "; ".join(remarks) or None
 
 

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fit.columns import without
+from ..fit.columns import common, without
 from ..fit.roles import Roles, Table
+from ..fit.tables import NO_VALUES
 from .layers import (
     Axis,
     Layer,
@@ -366,9 +367,13 @@ class Chart:
         bare: Style = {}
         if isinstance(first, Points) and not first.joined:
             bare["linestyle"] = "none"
-        if self.lines:
-            for values, style in spread(self.groups, MAX_LINES):
-                yield entry(settings(values, self.labels), **style | bare)
+        for values, style in spread(self.groups, MAX_LINES):
+            names = [settings(values, self.labels)] if self.lines else []
+            rows = where(self.table, values)
+            if not len(rows[common((first.y, "tried"), rows)].dropna(how="all")):
+                names.append(NO_VALUES)
+            if names:
+                yield entry(": ".join(names), **style | bare)
         for layer in self.layers:
             yield from layer.entries()
 

@@ -24,7 +24,7 @@ import pandas as pd
 
 from ...model.values import is_missing
 from ..fit.columns import Table, common
-from ..fit.tables import ABOVE, PLATEAU
+from ..fit.tables import ABOVE, LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ class Layer:
         """Yields the entries of the layer in the legend."""
         if self.legend and len(self.table):
             yield entry(self.legend, **self.usual | self.style)
+        if some_lost(self.table[self.table[self.y].notna()]).any():
+            yield entry(LOST, **HOLLOW | {"marker": "o", "linestyle": "-"})
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ class Polyline(Layer):
     """Values that lines join along x, with a band between columns `low` and `high`.
 
     Values with few seeds, according to the column n_seeds, are hollow and not joined.
+    Those of places where some seeds have no value, according to n_lost, are hollow.
     Along an axis of names nothing is joined, and bars replace the band. `each` is a
     column that divides a line into several lines.
     """
@@ -195,6 +198,7 @@ class Polyline(Layer):
             panel.ax.plot(joined[X], joined[Y], **style)
             if "low" in part:
                 _draw_band(panel, joined, style)
+            _draw_lost(panel, joined, style)
             if len(single):
                 panel.ax.plot(single[X], single[Y], **style | keywords(HOLLOW))
 
@@ -208,6 +212,13 @@ class Polyline(Layer):
         yield from super().entries()
         if few_seeds(self.table).any():
             yield entry("few seeds", marker="o", **HOLLOW)
+
+
+def _draw_lost(panel: Panel, rows: Table, style: Style) -> None:
+    """Draws open marks over those of rows for which some seeds have no value."""
+    lost = rows[some_lost(rows)]
+    if len(lost):
+        panel.ax.plot(lost[X], lost[Y], **style | keywords(HOLLOW))
 
 
 def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
@@ -246,6 +257,7 @@ class Points(Layer):
             shown |= {"elinewidth": 0.8, "zorder": 3, "yerr": _bars(known, Y)}
             shown["capsize"] = 1.5
         panel.ax.errorbar(known[X], known[Y], **shown)
+        _draw_lost(panel, known, style | {"zorder": 4})
         for (marker, _), cells in _by_mark(rows):
             hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
             panel.ax.plot(cells[X], cells["tried"], **hollow)
@@ -268,7 +280,10 @@ def _by_mark(rows: Table) -> Iterable[tuple[tuple[str, str], Table]]:
     if "tried" not in rows:
         return ()
     rows = rows[rows["tried"].notna()]
-    marks = [OPEN.get(state, OTHERWISE_OPEN) for state in rows["state"]]
+    states = rows["state"]
+    if "censored" in rows:
+        states = states.mask(rows["censored"] == "left", ABOVE)
+    marks = [OPEN.get(state, OTHERWISE_OPEN) for state in states]
     return rows.groupby(pd.Series(marks, rows.index, dtype=object))
 
 
@@ -328,7 +343,8 @@ class Pixels(Layer):
         z = panel.over(rows, self.y)
         panel.ax.pcolormesh(along_x, along_y, z, **shown)
         if np.ma.is_masked(z):
-            panel.ax.fill([], [], **hatched, linewidth=0, label="not tested")
+            why = "no values" if rows[self.y].isna().any() else "not tested"
+            panel.ax.fill([], [], **hatched, linewidth=0, label=why)
         panel.ax.set(xlim=along_x[[0, -1]], ylim=along_y[[0, -1]])
 
     def entries(self) -> Iterator[Artist]:
@@ -422,10 +438,25 @@ def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
 
 
 def few_seeds(rows: Table) -> np.ndarray:
-    """Returns a mask of the rows whose n_seeds is less than half of the largest."""
+    """Returns a mask of the rows with less than half as many runs as another.
+
+    Runs without a value count.
+    """
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)
-    return (rows["n_seeds"] < 0.5 * rows["n_seeds"].max()).to_numpy()
+    n_runs = rows["n_seeds"] + rows.get("n_lost", 0)
+    return (n_runs < 0.5 * n_runs.max()).to_numpy()
+
+
+def some_lost(rows: Table) -> np.ndarray:
+    """Returns a mask of the rows, of means or of thresholds, for which some seeds have
+    no value.
+    """
+    if "n_lost" in rows:
+        return (rows["n_lost"] > 0).to_numpy()
+    if "state" in rows:
+        return (rows["state"] == LOST).to_numpy()
+    return np.zeros(len(rows), bool)
 
 
 def scale_of(column: Table) -> str:

@@ -27,6 +27,7 @@ from ...errors import UsageError, as_list, expect, refusal
 from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
+from ..fit.checks import tried
 from ..fit.columns import Table, common, groups, no_numbers, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import plain_table
@@ -234,7 +235,10 @@ def _means(
     runs = Runs(df, rows, roles)
     lines = runs.check(placed, free, measured, makes_lines=not has_lines)
     by = [*placed, *lines]
-    return [averaged(rows, by, name, band) for name in measured], lines
+    means = []
+    for name in measured:
+        means.append(averaged(tried(rows, roles, name), by, name, band))
+    return means, lines
 
 
 def _marks(

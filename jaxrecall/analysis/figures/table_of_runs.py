@@ -20,6 +20,7 @@ from ...errors import UsageError, suggest
 from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
+from ..fit.checks import tried
 from ..fit.columns import Table, common, groups, n_values, seed_columns, without
 from ..fit.repeated import (
     advise_on_copies,
@@ -78,7 +79,7 @@ class Runs:
 
     @classmethod
     def of(cls, df: Table, roles: Roles, along: str, summary: Summary = MEAN) -> Runs:
-        """Returns the runs of a table, without rows that lack the measure.
+        """Returns the runs of a table that were to measure.
 
         Raises FitError if the table cannot be fitted. Raises UsageError if runs at one
         level of a cell differ in more than the seed.
@@ -86,7 +87,7 @@ class Runs:
         axes = varying(df, roles, along)
         rows = rows_of(df, roles, summary)
         if MEASURE in rows:
-            rows = rows[rows[MEASURE].notna()]
+            rows = tried(rows, roles, MEASURE)
             if along in rows:
                 rows = rows[rows[along] > 0]
         for name in axes:
@@ -232,9 +233,10 @@ def rows_of(df: Table, roles: Roles, summary: Summary = MEAN) -> Table:
     if roles.counted and {*COUNTS} <= {*rows}:
         rows = rows.assign(**{roles.measure: rows["n_correct"] / rows["n_test"]})
     if roles.measure in rows:
-        measure = rows[roles.measure]
+        measure = tried(rows, roles, roles.measure)[roles.measure]
         if summary.is_share:
-            measure = summary.values(measure, 0.0)
+            reached = summary.values(measure.fillna(-np.inf), 0.0)
+            measure = pd.Series(reached, measure.index)
         rows = rows.assign(**{MEASURE: measure})
     return rows
 
@@ -256,14 +258,17 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     """Returns a table of the mean of a column for each combination of values in `by`.
 
-    The column n_seeds is the number of averaged rows. The columns `low` and `high` are
+    The column n_seeds is the number of averaged rows, and n_lost that of rows without a
+    value. The columns `low` and `high` are
     the ends of a band. The band "sd" is one standard deviation around the mean, "se"
     one standard error, and "95 %" the interval of the mean by Student's t. The band
     "quartiles" lies between the quartiles, and the median replaces the mean.
     """
     by = list(dict.fromkeys(by))
-    values = groups(rows.dropna(subset=[y]), by)[y]
-    means = values.agg(**{y: "mean", "n_seeds": "count"}).astype({y: float})
+    values = groups(rows, by)[y]
+    means = values.agg(**{y: "mean", "n_seeds": "count", "n_lost": "size"})
+    means = means.astype({y: float})
+    means["n_lost"] -= means["n_seeds"]
     if band == "quartiles":
         low, means[y], high = (values.quantile(q) for q in (0.25, 0.5, 0.75))
     else:

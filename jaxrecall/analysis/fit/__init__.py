@@ -12,7 +12,8 @@ The modules of this package work in this order:
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
 - `misfit` tells the distance of cells from the law from noise.
-- `compare` compares two conditions seed by seed, and `forms` compares forms of a law.
+- `compare` compares two conditions seed by seed, `forms` compares forms of a law, and
+  `predict` extends a law to new sizes.
 - `tables` makes the rows of the three result tables, and `write` writes the output.
 
 The function `fit` runs these steps for every family, theta and regime of a table.
@@ -36,6 +37,7 @@ from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
 from .measure import choose_along, choose_law, choose_measure
+from .predict import Sizes, parse_sizes, predict_law
 from .reading import plain_table
 from .roles import Names, roles_of, with_stated
 from .steps import ALL, LAST, Steps, at_steps
@@ -66,6 +68,7 @@ class Fit:
     remarks: list[str]
     comparison: Table | None = None
     forms: Table | None = None
+    predictions: Table | None = None
 
     def __iter__(self) -> Iterator[Table]:
         return iter((self.thresholds, self.exponents, self.diagnostics))
@@ -92,6 +95,7 @@ def fit(
     summary: str = "mean",
     axes: Names = None,
     average: Names = None,
+    predict: str | Sizes | Sequence[str | Sizes] = (),
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
@@ -139,6 +143,9 @@ def fit(
             None, these are all columns that vary, and a remark names them.
         average: the columns over which the measure is averaged within each seed. If
             None, these are further seeds, such as a column data_seed.
+        predict: new sizes, as in "V=1024,d=512" or {"V": 1024, "d": 512}, or a list of
+            them. The table `predictions` of the fit then has the value of each law
+            there, and its prefactor, with 95 % intervals.
 
     Raises:
         FitError: if the table or an argument cannot be used. The message has one line
@@ -155,7 +162,9 @@ def fit(
         roles = choose_law(frame, roles, law)
     along = choose_along(frame, roles, along)
     step = ALL if along == "step" and step == LAST else step
-    families, remarks = cells.families(at_steps(frame, step), roles, along, law or "")
+    families, remarks = cells.families(
+        at_steps(frame, step), roles, along, law or "", chosen.is_share
+    )
     first = families[0]
     if clash := common(first.at, tables.THRESHOLDS):
         raise FitError(
@@ -166,6 +175,7 @@ def fit(
         _check_fractions(thetas)
     laws, used = _laws(families, where, by, best), set()
     thresholds, exponents, diagnostics, compared, forms = [], [], [], [], []
+    sizes, predicted = parse_sizes(predict), []
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family in families:
         for estimates in estimate(family, thetas, best, chosen):
@@ -185,6 +195,8 @@ def fit(
                     compared += compare_values(within, compare, regime)
                 if floor is not None:
                     forms += compare_forms(within, floor, regime)
+                for wanted in sizes:
+                    predicted += predict_law(within, wanted, regime)
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
@@ -203,6 +215,12 @@ def fit(
         further["comparison"] = tables.frame(rest, tables.COMPARISON, compared)
     if floor is not None:
         further["forms"] = tables.frame(columns, tables.FORMS, forms)
+    if sizes and not predicted:
+        raise FitError("predict: no law has these settings; allowed: those of cells")
+    if sizes:
+        given = [*dict.fromkeys(name for wanted in sizes for name in wanted)]
+        names = [*given, *tables.PREDICTIONS]
+        further["predictions"] = tables.frame(without(columns, given), names, predicted)
     return Fit(*frames, remarks, **further)
 
 

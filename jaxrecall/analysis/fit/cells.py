@@ -63,15 +63,25 @@ class Cell(NamedTuple):
     k and n have shape (levels, seeds). Both are 0 where a seed is missing. If the
     measure falls along the axis, k counts the wrong answers, so that k rises. If the
     measure is not counted, k is the measure and n is 1. If it falls, k is 1 - measure.
+
+    `n_lost` of the `n_tried` seeds have a run without a number, as of a run that
+    diverged. Without any number, there are no levels.
     """
 
     N: np.ndarray
     k: np.ndarray
     n: np.ndarray
+    n_lost: int = 0
+    n_tried: int = 0
 
     @property
     def n_seeds(self) -> int:
         return int((self.n > 0).any(axis=0).sum())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no run has a number."""
+        return not (np.isfinite(self.k) & (self.n > 0)).any()
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,11 @@ def check_axis(argument: str, axis: str, axes: Iterable[str]) -> None:
 
 
 def families(
-    frame: Table, roles: Roles, along: str, what: str = ""
+    frame: Table,
+    roles: Roles,
+    along: str,
+    what: str = "",
+    counts_lost: bool = False,
 ) -> tuple[list[Family], list[str]]:
     """Returns the families of a table, and remarks on its rows and axes.
 
@@ -166,12 +180,14 @@ def families(
         along: the axis along which the measure crosses theta.
         what: the column whose mean obeys the law in place of N*. Each level is then a
             cell, and `along` is an axis.
+        counts_lost: whether runs without a number count, as below every level. They are
+            otherwise missing.
 
     Raises:
         FitError: if the table cannot be fitted. The message lists the problems.
     """
     given = frame
-    frame, remarks = check_rows(as_given(frame, roles), roles, along)
+    frame, remarks = check_rows(as_given(frame, roles), roles, along, counts_lost)
     seeds = seed_columns(frame)
     frame, dropped = without_switches(frame, roles)
     remarks += dropped
@@ -189,6 +205,7 @@ def families(
     if repeated := varying(frame, roles.averaged):
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
+    frame = _without_repeats(frame, point)
     _refuse_runs_twice(given, frame, roles, point)
     powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
     if powers is None:
@@ -221,7 +238,9 @@ def families(
     for name, rows in parts.items():
         if len(rows):
             rows = rows.assign(_seed=groups(rows, seeds).ngroup())
-            filled.append(_fill(replace(empty, name=name), rows, roles.counted))
+            filled.append(
+                _fill(replace(empty, name=name), rows, roles.counted, counts_lost)
+            )
     factors = dict.fromkeys(name for family in filled for name in family.factors)
     if factors and not any(family.law for family in filled):
         remarks.append(
@@ -308,9 +327,18 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
     if along in roles.rises:
         return not roles.rises[along]
     sums = frame.groupby(along)[[RIGHT, ANSWERS]].sum()
-    means = sums[RIGHT] / sums[ANSWERS]
+    means = (sums[RIGHT] / sums[ANSWERS]).dropna()
     first, last = means.iloc[[0, -1]]
     return bool(first > last)
+
+
+def _without_repeats(frame: Table, point: Sequence[str]) -> Table:
+    """Returns the rows without those that have no number and repeat a run that has."""
+    has_number = frame[ANSWERS] > 0
+    if has_number.all():
+        return frame
+    is_known = groups(frame.assign(_has=has_number), point)["_has"].transform("any")
+    return frame[has_number | ~is_known]
 
 
 def _refuse_runs_twice(
@@ -334,7 +362,7 @@ def _refuse_runs_twice(
     )
 
 
-def _fill(family: Family, rows: Table, counted: bool) -> Family:
+def _fill(family: Family, rows: Table, counted: bool, counts_lost: bool) -> Family:
     """Returns a family with the cells of its rows. Its tables name the columns.
 
     The column `_seed` contains the number of each row's seed. The column `_level`
@@ -346,11 +374,23 @@ def _fill(family: Family, rows: Table, counted: bool) -> Family:
     by_cell = groups(rows, axes)
     cells, at = [], []
     for values, members in by_cell:
+        is_lost = (members[ANSWERS] == 0).to_numpy()
+        seeds = members["_seed"].to_numpy()
+        n_tried, n_lost = len({*seeds}), len({*seeds[is_lost]})
+        if n_lost and counts_lost:
+            below_all = {
+                RIGHT: np.where(is_lost, -np.inf, members[RIGHT]),
+                ANSWERS: np.where(is_lost, 1, members[ANSWERS]),
+            }
+            members = members.assign(**below_all)
+        elif n_lost:
+            members = members[~is_lost]
         levels, level = np.unique(members["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, members["_seed"]] = members[RIGHT]
         n[level, members["_seed"]] = members[ANSWERS]
-        cells.append(Cell(levels, n - k if family.falls else k, n))
+        rising = n - k if family.falls else k
+        cells.append(Cell(levels, rising, n, n_lost, n_tried))
         at.append(list(map(_plain, values)) if axes else [])
     table = pd.DataFrame(at, columns=pd.Index(axes), index=range(len(cells)))
     origin = table

@@ -26,9 +26,13 @@ messages. It lists only the types that are not numbers.
 """
 
 
-def check_rows(frame: Table, roles: Roles, along: str) -> tuple[Table, list[str]]:
-    """Returns the rows that have a measure, with the columns RIGHT and ANSWERS, and
-    remarks on the other rows.
+def check_rows(
+    frame: Table, roles: Roles, along: str, counts_lost: bool = False
+) -> tuple[Table, list[str]]:
+    """Returns the rows of runs with the columns RIGHT and ANSWERS, and remarks.
+
+    Both columns are 0 for a run whose measure is no number. Rows in which the measure
+    was not asked for are left out.
 
     A table needs the columns `seed` and `along`, its measure, and the columns that
     `roles` says are needed. Raises FitError with a list of the problems.
@@ -38,6 +42,7 @@ def check_rows(frame: Table, roles: Roles, along: str) -> tuple[Table, list[str]
             to int64 in place.
         roles: the roles of its columns.
         along: the axis along which the measure crosses theta.
+        counts_lost: whether runs without a number count as not reached.
     """
     measures = [*COUNTS] if roles.counted else [roles.measure]
     needed = list(dict.fromkeys((*roles.needed, along, "seed", *measures)))
@@ -49,7 +54,12 @@ def check_rows(frame: Table, roles: Roles, along: str) -> tuple[Table, list[str]
         raise FitError(line)
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
-    frame, remarks = _measured_rows(frame, measures[-1])
+    frame = tried(frame, roles, measures[-1])
+    remarks = _on_lost_runs(frame, measures[-1], counts_lost)
+    has_number = frame[measures[-1]].notna()
+    if roles.counted and not has_number.all():
+        frame = frame.copy()
+        frame.loc[~has_number, [*COUNTS]] = [1, 0]
     least = dict(roles.needed) | {"seed": 0}
     if roles.counted:
         least |= {"n_test": 1, "n_correct": 0}
@@ -64,29 +74,50 @@ def check_rows(frame: Table, roles: Roles, along: str) -> tuple[Table, list[str]
     if lines:
         raise FitError(lines)
     if roles.counted:
-        counts = {RIGHT: frame["n_correct"], ANSWERS: frame["n_test"]}
+        right, answers = frame["n_correct"], frame["n_test"]
     else:
-        counts = {RIGHT: frame[roles.measure].astype(float), ANSWERS: 1}
-    return frame.assign(**counts), remarks
+        right, answers = frame[roles.measure].astype(float), has_number.astype(int)
+    return (
+        frame.assign(
+            **{RIGHT: right.where(has_number, 0), ANSWERS: answers.where(has_number, 0)}
+        ),
+        remarks,
+    )
 
 
-def _measured_rows(frame: Table, name: str) -> tuple[Table, list[str]]:
-    """Returns the rows that have a measure, and remarks on the others.
-
-    Raises FitError if no row has one.
-    """
-    is_gone = frame[name].isna()
-    if not is_gone.any() or not is_numeric(frame[name]):
-        return frame, []
+def _on_lost_runs(frame: Table, name: str, counts_lost: bool) -> list[str]:
+    """Returns a remark on runs without a number. Raises FitError if none has one."""
+    is_lost = frame[name].isna()
+    if not is_lost.any() or not is_numeric(frame[name]):
+        return []
     why = ""
     if "status" in frame:
-        states = sorted(set(frame["status"][is_gone].astype(str)))
+        states = sorted(set(frame["status"][is_lost].astype(str)))
         why = f" (status {', '.join(states)})"
-    if is_gone.all():
+    if is_lost.all():
         raise FitError(f"{name}: null in all rows{why}; there is nothing to fit")
-    n_gone = is_gone.sum()
-    remark = f"{n_gone} of {len(frame)} rows have no {name}{why} and were left out"
-    return frame[~is_gone], [remark]
+    how = "count as not reached" if counts_lost else "were left out"
+    return [f"{is_lost.sum()} of {len(frame)} rows have no {name}{why} and {how}"]
+
+
+def tried(frame: Table, roles: Roles, name: str) -> Table:
+    """Returns the rows of runs that were to measure a column, with null for each value
+    that is no finite number.
+
+    Our simulator leaves a column null that was not asked for, such as that of a
+    decoder. The status of such a run is not nonfinite.
+    """
+    column = frame[name]
+    if not is_numeric(column):
+        return frame
+    is_finite = np.isfinite(column.to_numpy(float, na_value=np.nan))
+    if is_finite.all():
+        return frame
+    if column.dtype.kind == "f":
+        frame = frame.assign(**{name: column.where(is_finite)})
+    if roles.is_ours and "status" in frame:
+        return frame[is_finite | (frame["status"] == "nonfinite")]
+    return frame
 
 
 def _wrong_measure(frame: Table, roles: Roles) -> str | None:
@@ -94,13 +125,12 @@ def _wrong_measure(frame: Table, roles: Roles) -> str | None:
     if roles.counted:
         n_wrong = (frame["n_correct"] > frame["n_test"]).sum()
         return n_wrong and f"more than n_test in {n_wrong} rows; allowed: 0 to n_test"
-    values = frame[roles.measure]
+    values = frame[roles.measure].dropna()
     if problem := no_numbers(values):
         return problem
-    wrong, allowed = ~np.isfinite(values.astype(float)), "finite numbers"
-    if roles.measure == ACCURACY and not wrong.any():
-        wrong, allowed = ~values.between(0, 1), "fractions from 0 to 1"
-    return _listed(values, wrong, allowed)
+    if roles.measure != ACCURACY:
+        return None
+    return _listed(values, ~values.between(0, 1), "fractions from 0 to 1")
 
 
 def _convert_to_whole(frame: Table, name: str, low: int) -> str | None:

@@ -34,7 +34,8 @@ class Estimates:
         theta: theta as the user gave it; nan for the law of a mean.
         level: what the means of k / n cross. It differs from theta if accuracy falls
             along the axis, or if a median crosses theta.
-        curves: the curve of each cell; none for the law of a mean.
+        curves: the curve of each cell, which is None for a cell without a number; none
+            for the law of a mean.
         crossings: where each cell crosses theta.
         cautions: a warning about each cell, or an empty text.
     """
@@ -42,7 +43,7 @@ class Estimates:
     family: Family
     theta: float
     level: float
-    curves: Sequence[AnyCurve]
+    curves: Sequence[AnyCurve | None]
     crossings: Sequence[Crossing]
     cautions: Sequence[str] = ()
 
@@ -120,6 +121,9 @@ def estimate(
         if not curves or summary != MEAN:
             curves = []
             for cell in family.cells:
+                if not len(cell.N):
+                    curves.append(None)
+                    continue
                 with np.errstate(invalid="ignore"):
                     values = (cell.k / cell.n).T
                 values = summary.values(values, rising[i], family.falls)
@@ -127,7 +131,9 @@ def estimate(
                     curves.append(Curve(np.log(cell.N), values, edge))
                 else:
                     curves.append(AnyCurve(np.log(cell.N), values, family.falls))
-        crossings = [curve.crossing(level) for curve in curves]
+        crossings = []
+        for curve in curves:
+            crossings.append(curve.crossing(level) if curve else Crossing(np.inf))
         estimates = Estimates(family, thetas[i], level, curves, crossings)
         yield estimate_at_best(estimates, best) if best else estimates
 
@@ -137,8 +143,9 @@ def _estimate_means(family: Family) -> Estimates:
     has one level.
     """
     with np.errstate(invalid="ignore"):
-        means = [family.mirrored(cell.k[0] / cell.n[0]) for cell in family.cells]
-    return Estimates(family, np.nan, np.nan, (), list(map(_mean, means)))
+        means = [family.mirrored(cell.k / cell.n) for cell in family.cells]
+    crossings = [_mean(values.ravel()) for values in means]
+    return Estimates(family, np.nan, np.nan, (), crossings)
 
 
 def _mean(values: np.ndarray) -> Crossing:
@@ -159,7 +166,7 @@ def _mean(values: np.ndarray) -> Crossing:
         n_seeds=count,
         without=change,
         shapes=np.array([log]),
-        is_open=(not (rest > 0).all(), False),
+        is_open=(count > 1 and not (rest > 0).all(), False),
     )
 
 
@@ -182,7 +189,8 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
 
     def rank(i: int) -> tuple[float, float]:
         # if none crosses, use the one with the best accuracy at the last level
-        return order[0, i], -sign * e.curves[i].mean[-1]
+        curve = e.curves[i]
+        return order[0, i], -sign * curve.mean[-1] if curve else np.inf
 
     chosen, crossings, cautions = [], [], []
     for options in split(family.at, rest):

@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing
 from .cells import Family
-from .columns import numbered, without
+from .columns import Table, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
 
@@ -39,9 +39,12 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
     return y[0] - half, y[0] + half
 
 
-class ExponentInterval(NamedTuple):
-    """A 95 % interval, and what determines it: seeds, or cells if they widen it."""
+class Estimate(NamedTuple):
+    """An estimate, its 95 % interval, and what determines the interval: seeds, or cells
+    if they widen it.
+    """
 
+    value: float
     low: float
     high: float
     by: str
@@ -134,10 +137,33 @@ class Law:
 
         An exponent is nan if the cells do not determine it.
         """
+        return self.combined(self.weights)
+
+    def combined(self, weights: np.ndarray) -> np.ndarray:
+        """Returns sums of ln N* with weights (sums, cells) from all seeds, then with
+        each left out: (1 + seeds, sums). Without cells, the sums are nan.
+        """
         if not self.crossings:
-            return np.full((len(self.y), len(self.axes)), np.nan)
+            return np.full((len(self.y), len(weights)), np.nan)
         # the last digits depend on the memory layout of y, so the layout is fixed
-        return np.ascontiguousarray(self.y) @ self.weights.T
+        return np.ascontiguousarray(self.y) @ weights.T
+
+    def weights_at(self, at: Table) -> np.ndarray:
+        """Returns the matrix (rows, cells) that multiplies ln N* to give ln N* of the
+        law at the axes and factors of each row. The rows that the cells do not
+        determine are nan.
+        """
+        import pandas as pd
+
+        measured = self.family.at
+        kinds = numbered(pd.concat([measured, at]), self.factors)
+        n_kinds = kinds[: len(measured)].max(initial=-1) + 1
+        logs = [np.log(table[[*self.axes]].to_numpy(float)) for table in (measured, at)]
+        constants = np.eye(n_kinds)[kinds[len(measured) :]]
+        unknowns = np.hstack([constants, logs[1] - logs[0].mean(axis=0)])
+        weights = unknowns @ np.linalg.pinv(self.design, rcond=1e-9) * self.weight
+        weights[(abs(unknowns @ self._null.T) > 1e-6).any(axis=1)] = np.nan
+        return weights
 
     def residuals_of(self, y: np.ndarray) -> np.ndarray:
         """(estimates, cells): the distances of ln N* from the law.
@@ -193,32 +219,33 @@ class Law:
         apart = np.linalg.norm((weights * steps) @ copies, axis=-1)
         return np.hypot(shared, apart) / 12**0.5
 
-    def intervals(self) -> list[ExponentInterval]:
-        """Returns the 95 % interval of each exponent.
+    def estimates(self, weights: np.ndarray) -> list[Estimate]:
+        """Returns sums of ln N* with weights (sums, cells), and their 95 % intervals.
 
-        It is the seeds' interval, widened by the misfit of the cells. The squares of
-        the two half widths add up.
+        An interval is that of the seeds, widened by the misfit of the cells. The
+        squares of the two half widths add up.
         """
-        shape = self.shape_deviation(self.weights)
-        beyond = np.zeros(len(self.axes))
+        sums = self.combined(weights)
+        shape = self.shape_deviation(weights)
+        beyond = np.zeros(len(weights))
         if self.misfit and self.n_seeds >= MIN_SEEDS:
             beyond = half_widths(
                 self.design,
-                self.weights / self.weight,
+                weights / self.weight,
                 self.residuals,
                 self.n_seeds,
                 self._clusterings(),
                 self.misfit.is_likely,
             )
-        intervals = []
+        estimates = []
         for j, half in enumerate(beyond):
-            low, high = interval(self.exponents[:, j], self.n_seeds, shape[j])
-            middle, wider = self.exponents[0, j], np.hypot((high - low) / 2, half)
+            low, high = interval(sums[:, j], self.n_seeds, shape[j])
+            middle, wider = sums[0, j], np.hypot((high - low) / 2, half)
             by = "cells" if half > 0 else "seeds"
             if np.isnan(low):
                 by = ""
-            intervals.append(ExponentInterval(middle - wider, middle + wider, by))
-        return intervals
+            estimates.append(Estimate(middle, middle - wider, middle + wider, by))
+        return estimates
 
     def _clusterings(self) -> list[np.ndarray]:
         """Returns arrays with the number of each cell's cluster: each cell alone, and

@@ -26,17 +26,21 @@ CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along misfit interval_by left_out correlation state",
+    " rejected along misfit interval_by left_out correlation state prefactor"
+    " prefactor_lo prefactor_hi",
     "part theta diagnostic subject value text regime",
     "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
     " part regime along",
     "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
     " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
     " along",
+    "predicted predicted_lo predicted_hi prefactor prefactor_lo prefactor_hi"
+    " interval_by warning rejected n_cells n_seeds theta part regime along",
 )
 THRESHOLDS = [*OF_THRESHOLDS]
-EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS = map(str.split, _COLUMNS)
-"""The columns of the three tables, and of a comparison and of forms of a law.
+EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS, PREDICTIONS = map(str.split, _COLUMNS)
+PREFACTOR = EXPONENTS[-3:]
+"""The columns of the three tables, and of a comparison, forms and predictions of a law.
 
 docs/thresholds.md explains the three. All but exponents and diagnostics begin with
 additional columns for the axes.
@@ -44,8 +48,12 @@ additional columns for the axes.
 
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
+LOST, NO_VALUES = "seeds without values", "no values"
+OF_SIDES = {"no": CROSSES, "left": ABOVE, "right": NOT_REACHED}
+"""A dict from `censored` to the state that it implies."""
 
 WARNINGS = {
+    LOST: "{n_lost} of {tried} have no {measure}",
     PLATEAU: "plateau: {last}, the largest; it levels off",
     NOT_REACHED: "not reached: {last}, the largest; it still moves towards theta",
     "flat": "not reached: {last}, the largest; it hardly changes with {along}",
@@ -118,9 +126,12 @@ def thresholds(e: Estimates) -> list[TableRow]:
         cell, curve = family.cells[i], e.curves[i]
         critical = np.nan if crossing.side else np.exp(crossing.log_x)
         low, high = _interval(crossing)
-        n_below = {1: len(cell.N), -1: 0}.get(crossing.side, _n_below(crossing, curve))
+        outcome, n_below = NO_VALUES, 0
+        if curve is not None:
+            outcome = _outcome(e.level, crossing, curve)
+            around = {1: len(cell.N), 0: _n_below(crossing, curve), -1: 0}
+            n_below = around[crossing.side]
         below, above = [None, *cell.N, None][n_below : n_below + 2]
-        state = _state(e.level, crossing, curve)
         rows[i] |= {
             "theta": e.theta,
             "method": METHOD,
@@ -132,12 +143,12 @@ def thresholds(e: Estimates) -> list[TableRow]:
             "censored": CENSORED[crossing.side],
             "n_seeds": cell.n_seeds,
             "n_levels": len(cell.N),
-            "warning": "; ".join(_warnings(e, i, state)),
+            "warning": "; ".join(_warnings(e, i, outcome)),
             "N_below": below,
             "N_above": above,
             "record": True,
             "copy_of": _copied(rows[i], origins[i]),
-            "state": state,
+            "state": _state(cell, outcome),
         }
     return rows
 
@@ -146,7 +157,8 @@ def _interval(crossing: Crossing) -> tuple[float, float]:
     """Returns the two ends of the interval of a critical value."""
     low, high = np.nan, np.nan
     if crossing.side == 0 and crossing.n_seeds >= MIN_SEEDS:
-        low, high = np.exp([crossing.lo, crossing.hi])
+        with np.errstate(over="ignore"):
+            low, high = np.exp([crossing.lo, crossing.hi])
     open_below, open_above = crossing.is_open
     return 0.0 if open_below else low, np.inf if open_above else high
 
@@ -167,8 +179,15 @@ def _copied(at: TableRow, origin: TableRow) -> str | None:
     return ", ".join(without(originals, settings)) or None
 
 
-def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
+def _state(cell: Cell, outcome: str) -> str:
     """Returns the state of a threshold, as in the column `state`."""
+    if cell.is_empty:
+        return NO_VALUES
+    return LOST if cell.n_lost else outcome
+
+
+def _outcome(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
+    """Returns the state of a threshold if all runs have a number."""
     if crossing.side == 0:
         if any(crossing.is_open):
             return UNDECIDED
@@ -190,9 +209,17 @@ def _state(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
     return NOT_REACHED
 
 
-def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
+def _warnings(e: Estimates, i: int, outcome: str) -> Iterator[str]:
     """Yields the warnings about the cell with index i."""
     cell, crossing, curve = e.family.cells[i], e.crossings[i], e.curves[i]
+    if cell.n_lost:
+        yield WARNINGS[LOST].format(
+            n_lost=cell.n_lost,
+            tried=plural(cell.n_tried, "seed"),
+            measure=e.family.measure,
+        )
+    if curve is None:
+        return
     n_below, crosses = _n_below(crossing, curve), crossing.side == 0
     gap = np.ptp(curve.x[n_below - 1 : n_below + 1])
     is_step = crossing.step > STEP * gap
@@ -201,8 +228,8 @@ def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
     holds = {
         "one step": crosses and is_step,
         "coarse": crosses and not is_step and np.exp(gap) > COARSE,
-        state: not crosses,
-        "not monotone": drop > 0.1 and state not in ("reversed", "returns"),
+        outcome: not crosses,
+        "not monotone": drop > 0.1 and outcome not in ("reversed", "returns"),
         "at the end": caution,
         FEW_SEEDS: cell.n_seeds < MIN_SEEDS,
         UNDECIDED: any(crossing.is_open),
@@ -253,7 +280,11 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
         "have": "have a mean above 0" if family.what else "cross theta",
         "seeds": plural(law.n_seeds, "seed"),
     }
-    intervals = law.intervals()
+    intervals = law.estimates(law.weights)
+    prefactors = [np.nan] * 3
+    if law.crossings and not law.factors:
+        at = law.family.at[:1].assign(**dict.fromkeys(law.axes, 1.0))
+        prefactors = np.exp(law.estimates(law.weights_at(at))[0][:3])
     for j, axis in enumerate(law.axes):
         state = _state_of_exponent(e, j)
         row = {
@@ -277,6 +308,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "correlation": shared_errors(law.y, law.n_seeds),
             "state": state,
         }
+        row |= dict(zip(PREFACTOR, prefactors, strict=True))
         rows.append(row)
     return rows
 
@@ -305,6 +337,12 @@ def diagnose(
     `exponents` contains the rows of the law in the table of exponents.
     """
     rows, warnings = [], []
+    n_cells, n_lost = len(e.family.cells), sum(c.n_lost > 0 for c in e.family.cells)
+    if n_lost:
+        warnings.append(
+            f"{n_lost} of {plural(n_cells, 'cell')} have seeds without"
+            f" {e.family.measure}"
+        )
     misfit, critical = e.law.misfit, e.family.critical
     if misfit and e.family.law:
         text = (
@@ -334,8 +372,10 @@ def _left_out(e: Estimates) -> str:
     never, unsure = "theta not reached", "crossing not sure"
     if e.family.what:
         never, unsure = "mean 0", "all of the mean from one seed"
+    is_empty = np.array([cell.is_empty for cell in e.family.cells])
     reasons = {
-        never: e.side == 1,
+        NO_VALUES: is_empty,
+        never: (e.side == 1) & ~is_empty,
         f"beyond theta from the smallest {e.family.along} on": e.side == -1,
         unsure: (e.side == 0) & ~e.sure,
         f"fewer than {MIN_SEEDS} seeds": e.sure & ~e.inside,
@@ -350,8 +390,7 @@ def with_state(thresholds: Table) -> Table:
     """
     if "state" in thresholds:
         return thresholds
-    states = {"no": CROSSES, "left": ABOVE, "right": NOT_REACHED}
-    return thresholds.assign(state=thresholds["censored"].map(states))
+    return thresholds.assign(state=thresholds["censored"].map(OF_SIDES))
 
 
 def frames(

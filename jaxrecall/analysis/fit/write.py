@@ -31,7 +31,9 @@ from .tables import (
     ABOVE,
     CROSSES,
     FEW_SEEDS,
+    LOST,
     NOT_REACHED,
+    OF_SIDES,
     UNCHECKED,
     UNDECIDED,
 )
@@ -77,8 +79,11 @@ NOTES = {
 """A dict from the LaTeX of a mark to the sentence in the caption that explains it."""
 
 
-FURTHER = ("comparison", "forms")
+FURTHER = ("comparison", "forms", "predictions")
 """The tables of a fit that are made on request."""
+
+WITH_ENDS = ("estimate", "exponent", "floor", "factor", "predicted", "prefactor")
+"""The numbers of these tables that have intervals."""
 
 OF_LAW = ("theta", "part", "regime", "along", "n_seeds")
 """The columns of these tables that a summary shows only if their values differ."""
@@ -102,6 +107,9 @@ def summarise(fitted: Iterable[Table]) -> Iterator[str]:
         table = getattr(fitted, name, None)
         if table is not None:
             yield f"{name}:\n{_shown(table)}"
+            for text in dict.fromkeys(table.get("warning", ())):
+                if text:
+                    yield f"  warning, {name}: {text}"
 
 
 def _shown(table: Table) -> str:
@@ -112,7 +120,8 @@ def _shown(table: Table) -> str:
     if "quantity" in table:
         table = table[table["quantity"] != "ratio"]
     hidden = [name for name in OF_LAW if n_values(table, name) < 2]
-    for name in common(("estimate", "exponent", "floor", "factor"), table):
+    hidden += common(("warning", "interval_by"), table)
+    for name in common(WITH_ENDS, table):
         ends = ["lo", "hi"] if name == "estimate" else [f"{name}_lo", f"{name}_hi"]
         rows = table[[name, *ends]].to_numpy()
         texts = ["{:.3g} [{:.3g}, {:.3g}]".format(*row) for row in rows]
@@ -161,6 +170,10 @@ def _law_line(row: Any) -> str:
         )
     if row.left_out:
         told.append(f"left out: {row.left_out}")
+    if not is_missing(row.prefactor):
+        told.append(f"prefactor {row.prefactor:.3g}")
+        if not is_missing(row.prefactor_lo):
+            told[-1] += f" [{row.prefactor_lo:.3g}, {row.prefactor_hi:.3g}]"
     return "; ".join(told)
 
 
@@ -171,13 +184,17 @@ def _crossings(thresholds: Table) -> str:
     cells = plural(len(thresholds), "configuration")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
-    counts = thresholds["state"].value_counts(sort=False)
+    is_lost = thresholds["state"] == LOST
+    by_side = thresholds["censored"].map(OF_SIDES)
+    counts = thresholds["state"].mask(is_lost, by_side).value_counts(sort=False)
     n_unsure = counts.get(UNDECIDED, 0)
     crossing = common((CROSSES, FEW_SEEDS, UNDECIDED), counts)
     parts = [f"{counts[crossing].sum()} cross"]
     if n_unsure:
         parts[0] += f", {n_unsure} of them not surely enough for the law"
     parts += [f"{n} {state}" for state, n in counts.drop(crossing).items()]
+    if is_lost.any():
+        parts.append(f"{is_lost.sum()} with {LOST}")
     return f"{cells}: {'; '.join(parts)}"
 
 

@@ -30,7 +30,7 @@ from ...errors import (
     imported,
     shown,
 )
-from ...model.columns import Row
+from ...model.columns import LIST, Row
 from ...model.point import MAX_SEED, Run
 from ...model.source import source_digest
 from ...model.values import checked_value, declared, to_12_digits
@@ -72,7 +72,7 @@ AFTER = {
     "x64": ("bool", "whether jax_enable_x64 was on"),
     "cpu_model": ("string", "processor model, if known"),
 }
-RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
+RESERVED = (*BEFORE, *AFTER, "root_seed", "streams", "zip")
 
 OF_RESULTS = (*OF_THRESHOLDS, "regime", "part", "exponent", "outcome")
 """The columns of thresholds and laws. A field is a column of these tables, too, so it
@@ -134,7 +134,10 @@ class Simulator:
             grid must give the parameter. low and high are limits; None means no limit.
             For text, low is the sequence of allowed values. Shapes may depend on static
             fields. Each combination of static values is compiled once.
-        columns: the columns that fn returns, `name: (type, meaning)`.
+        columns: the columns that fn returns, `name: (type, meaning)`. A third entry is
+            the name of the axis of an array, as in `(float, "loss of each task",
+            "task")`. The column then contains lists, which `jaxrecall.explode` spreads
+            over rows.
         accuracy: the column that figures, fits and searches use. It may be any measure,
             such as a loss. A column that is called accuracy contains fractions.
         version: a whole number. Increase it when fn returns other numbers, because rows
@@ -186,7 +189,7 @@ class Simulator:
         self,
         fn: Callable[..., Mapping[str, Any]],
         fields: Mapping[str, tuple[type, Any, Any, Any, str]],
-        columns: Mapping[str, tuple[type, str]],
+        columns: Mapping[str, tuple[type, str] | tuple[type, str, str]],
         accuracy: str,
         version: int = 1,
         jit: bool = True,
@@ -246,12 +249,15 @@ class Simulator:
         fields_of_point = declared_fields(self.Point)
         self.fields: Mapping[str, Field[Any]] = {f.name: f for f in fields_of_point}
 
-    def set_columns(self, columns: Mapping[str, tuple[type, str]]) -> None:
+    def set_columns(self, columns: Mapping[str, tuple[Any, ...]]) -> None:
         """Sets the columns that fn returns."""
         self.own_columns: dict[str, tuple[str, str]] = {}
-        for name, (kind, meaning) in columns.items():
-            self.own_columns[name] = TYPES[kind], meaning
+        self.arrays: dict[str, str] = {}
+        for name, (kind, meaning, *axis) in columns.items():
+            prefix = LIST if axis else ""
+            self.own_columns[name] = prefix + TYPES[kind], meaning
             self.labels[name] = meaning
+            self.arrays |= dict.fromkeys([name] * len(axis), *axis)
         self.row_columns = self.field_columns | self.own_columns | AFTER
 
     def call(self, point: Any, key: Any) -> Any:
@@ -292,6 +298,7 @@ class Simulator:
             "accuracy": self.accuracy,
             "labels": self.labels,
             "rises": self.rises,
+            "arrays": self.arrays,
         }
 
     def point(self, values: Mapping[str, Any]) -> Any:
@@ -436,8 +443,9 @@ class Simulator:
         for i, step in enumerate(steps):
             row = run.id._asdict() | run.point.as_given()
             for name, (kind, _) in self.own_columns.items():
-                value = found[name]
-                if STEP in found and np.shape(value) == (len(steps),):
+                value, shape = found[name], np.shape(found[name])
+                n_axes = 1 + (name in self.arrays)
+                if STEP in found and len(shape) == n_axes and shape[0] == len(steps):
                     value = value[i]
                 row[name] = _as_cell(name, kind, value)
             measure = _checked_measure(self.accuracy, row[self.accuracy])
@@ -503,16 +511,20 @@ def problems_of_columns(
         if not problems and name in fields:
             problems = [f"columns.{name}: is a field, too; choose another name"]
         lines += problems
-        if not isinstance(given, tuple) or len(given) != 2 or given[0] not in [*TYPES]:
+        is_known = isinstance(given, tuple) and len(given) in (2, 3)
+        if not is_known or given[0] not in [*TYPES]:
             lines.append(
                 f"columns.{name}: got {shown(given)}; allowed: (type, meaning),"
-                f" {ALLOWED_TYPES}"
+                f" {ALLOWED_TYPES}, and the name of the axis of an array"
             )
         elif jit and given[0] is str:
             lines.append(
                 f"columns.{name}: got a text, which no compiled function returns;"
                 " allowed: int, float, bool, or jit=False"
             )
+        elif len(given) == 3:
+            is_own = given[2] == name and name in columns
+            lines += [] if is_own else _problems_of_name("columns", given[2])
         elif given[0] in (float, int):
             numbers.append(name)
     if measure not in numbers:
@@ -772,9 +784,13 @@ def _as_cell(name: str, kind: str, value: Any) -> Any:
     Raises ValueError if the value cannot be converted.
     """
     shape = np.shape(value)
-    if shape != ():
+    if kind.startswith(LIST) and len(shape) == 1:
+        of_entry = kind.removeprefix(LIST)
+        return [_as_cell(name, of_entry, entry) for entry in np.asarray(value)]
+    if shape != () or kind.startswith(LIST):
+        allowed = "a list of numbers" if kind.startswith(LIST) else "one number"
         raise ValueError(
-            f"the simulator returned {name} of shape {shape}; allowed: one number"
+            f"the simulator returned {name} of shape {shape}; allowed: {allowed}"
         )
     if hasattr(value, "item"):
         value = value.item()

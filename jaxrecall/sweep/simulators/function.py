@@ -53,6 +53,7 @@ class FunctionSimulator(Simulator):
         static: Iterable[str] | str,
         measure: str | None,
         axes: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, str] | None = None,
         **options: Any,
     ):
         allowed = "the name of a number that the function returns"
@@ -63,6 +64,8 @@ class FunctionSimulator(Simulator):
             fn, bound = fn.func, fn.keywords
         fields = _declarations(fn, bound, static, axes)
         self.parameters = tuple(fields)
+        allowed = "a dict from a column to the name of its axis"
+        self.array_axes = expect("arrays", arrays or {}, Mapping, allowed)
         super().__init__(fn, fields, {measure: (float, "")}, measure, **options)
         self._module = inspect.unwrap(fn).__module__
         self.function = fn
@@ -90,7 +93,7 @@ class FunctionSimulator(Simulator):
                 " jaxrecall.simulator(...) in a variable of its module"
             )
 
-    def _columns_at(self, point: Any) -> dict[str, tuple[type, str]]:
+    def _columns_at(self, point: Any) -> dict[str, tuple[Any, ...]]:
         """Returns the columns that the function returns at a point. Starts JAX.
 
         Raises UsageError if the function fails there, or returns no such columns.
@@ -113,12 +116,16 @@ class FunctionSimulator(Simulator):
         columns, lines = {}, []
         steps = np.shape(returned.get(STEP, 0))
         for name, value in returned.items():
-            kind = _kind_of_column(value)
-            if kind and np.shape(value) in ((), steps):
+            kind, shape = _kind_of_column(value), np.shape(value)
+            if kind and shape in ((), steps) and name not in self.array_axes:
                 columns[name] = kind, name
+            elif kind and name in self.array_axes and len(shape) - len(steps) in (0, 1):
+                columns[name] = kind, name, self.array_axes[name]
             else:
+                example = f"arrays={{{name!r}: 'task'}}"
                 lines.append(
-                    f"{where} returned {name} = {shown(value)}; allowed: one number"
+                    f"{where} returned {name} = {shown(value)}; allowed: one number, or"
+                    f" an array with a name for its axis, as in {example}"
                 )
         columns.pop(STEP, None)
         lines = lines or problems_of_columns(
@@ -133,6 +140,7 @@ def simulator(
     *,
     static: Iterable[str] | str = (),
     measure: str,
+    arrays: Mapping[str, str] | None = None,
     version: int = 1,
     rises: Mapping[str, bool] | None = None,
     jit: bool = True,
@@ -147,6 +155,8 @@ def simulator(
             their values is compiled once. Text and bools are always static, and other
             numbers are arrays in the function.
         measure: the returned number that figures, fits and searches use.
+        arrays: the returned arrays, each with the name of its axis, as in
+            `{"task_loss": "task"}`. `jaxrecall.explode` spreads them over rows.
         version, rises, jit: as for `Simulator`. If jit is False, the function is called
             once at the first point to find its columns.
 
@@ -167,7 +177,7 @@ def simulator(
         >>> df = jaxrecall.run(cosine, axes={"d": [4, 16]}, seeds=8)
     """
     return lambda fn: FunctionSimulator(
-        fn, static, measure, version=version, rises=rises, jit=jit
+        fn, static, measure, None, arrays, version=version, rises=rises, jit=jit
     )
 
 

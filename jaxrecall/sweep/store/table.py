@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StoreError, in_one_line
-from ...model.columns import COLUMNS, in_order
+from ...model.columns import COLUMNS, LIST, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import (
     MAX_BYTES,
@@ -44,7 +44,11 @@ def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
     fields = []
     for name, (kind, *texts) in columns.items():
         metadata = dict(zip(("description", "unit"), texts, strict=False))
-        fields.append(pa.field(name, pa.type_for_alias(kind), metadata=metadata))
+        of_entry = kind.removeprefix(LIST)
+        of_column = pa.type_for_alias(of_entry)
+        if kind != of_entry:
+            of_column = pa.list_(pa.field("element", of_column))  # as Parquet names it
+        fields.append(pa.field(name, of_column, metadata=metadata))
     return pa.schema(fields)
 
 
@@ -198,7 +202,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
-        case "fixed" | "columns" | "digests" | "labels" | "rises":
+        case "fixed" | "columns" | "digests" | "labels" | "rises" | "arrays":
             return isinstance(value, dict)
         case "accuracy":
             is_text = isinstance(value, str) and facts.get("simulator") is not None
@@ -231,6 +235,7 @@ JOINT = (
     "columns",
     "labels",
     "rises",
+    "arrays",
 )
 """The entries of the description of a joined table, besides `searched`."""
 

@@ -1,0 +1,124 @@
+"""Predicts what a law says at sizes that were not measured.
+
+A law has one constant for each combination of values of its factors, so there is one
+prediction for each. The prefactor is the value of the law where all sizes are 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ...errors import FitError, as_list, shown
+from ...sweep.crossing import TAIL
+from .columns import AxisValue, split, without
+from .estimate import Estimates
+from .law import Estimate, Law
+
+ALLOWED = "sizes and other settings of the law, as in N=1e6,d=512"
+
+Sizes = Mapping[str, Any]
+"""A dict from axis to value."""
+
+
+def parse_sizes(given: object) -> list[Sizes]:
+    """Returns a list of the sizes that texts such as "N=1e6,d=512", or dicts, list.
+
+    Raises FitError if one lists none.
+    """
+    if isinstance(given, (str, Mapping)):
+        given = [given]
+    return [_parsed(sizes) for sizes in as_list("predict", given, ALLOWED, FitError)]
+
+
+def _parsed(given: object) -> Sizes:
+    if isinstance(given, Mapping) and given:
+        return given
+    pairs = [pair.partition("=") for pair in str(given).split(",")]
+    if not all(name and value for name, _, value in pairs):
+        raise FitError(f"predict: got {shown(given)}; allowed: {ALLOWED}")
+    return {name.strip(): _value(text.strip()) for name, _, text in pairs}
+
+
+def _value(text: str) -> AxisValue:
+    try:
+        return float(text)
+    except ValueError:
+        return {"true": True, "false": False}.get(text, text)
+
+
+def predict_law(
+    e: Estimates, sizes: Sizes, regime: str = ""
+) -> Iterator[dict[str, AxisValue]]:
+    """Yields the value of a law at some sizes for each combination of its factors.
+
+    Nothing is yielded if the cells have another value of a setting.
+
+    Raises FitError for a size that is no number greater than 0, or that is missing.
+    """
+    law = e.law
+    if not law.crossings:
+        return
+    at = law.family.at
+    if unknown := without(sizes, at):
+        allowed = ", ".join(at)
+        raise FitError(f"predict: got {', '.join(unknown)}; allowed: {allowed}")
+    if missing := without(law.axes, sizes):
+        needed = ", ".join(law.axes)
+        raise FitError(f"predict: no {', '.join(missing)}; needed: {needed}")
+    for name in law.axes:
+        if not (isinstance(sizes[name], (int, float)) and 0 < sizes[name] < np.inf):
+            got = shown(sizes[name])
+            raise FitError(f"predict: {name} is {got}; allowed: numbers greater than 0")
+    kinds = at.iloc[[cells[0] for cells in split(at, law.factors)]]
+    for name in without(sizes, law.axes):
+        kinds = kinds[kinds[name] == sizes[name]]
+    if not len(kinds):
+        return
+    there = kinds.assign(**{name: float(sizes[name]) for name in law.axes})
+    unit = kinds.assign(**dict.fromkeys(law.axes, 1.0))
+    values = law.estimates(law.weights_at(there))
+    prefactors = law.estimates(law.weights_at(unit))
+    for i, settings in enumerate(there[[*at]].to_dict("records")):
+        value = _of_one_cell(values[i], law)
+        yield settings | {
+            **_numbers("predicted", value),
+            **_numbers("prefactor", prefactors[i]),
+            "interval_by": value.by,
+            "warning": "; ".join(_beyond(law, sizes)),
+            "rejected": law.rejected,
+            "n_cells": law.n_distinct,
+            "n_seeds": law.n_seeds,
+            "theta": e.theta,
+            "part": e.family.name,
+            "regime": regime,
+            "along": e.family.critical,
+        }
+
+
+def _of_one_cell(value: Estimate, law: Law) -> Estimate:
+    """Returns a prediction whose interval has room for the distance of one more cell
+    from the law, as far as noise does not explain those of the measured cells.
+    """
+    if law.misfit is None or not law.misfit.is_likely:
+        return value
+    apart = law.misfit.rms**2 - law.misfit.noise**2
+    beyond = stdtrit(law.n_free, TAIL) * np.sqrt(max(0.0, apart))
+    half = np.hypot(value.high - value.value, beyond)
+    return Estimate(value.value, value.value - half, value.value + half, value.by)
+
+
+def _numbers(name: str, value: Estimate) -> dict[str, float]:
+    ends = np.exp(value[:3])
+    return dict(zip((name, f"{name}_lo", f"{name}_hi"), ends, strict=True))
+
+
+def _beyond(law: Law, sizes: Sizes) -> Iterator[str]:
+    """Yields a text for each size that lies beyond the cells of the law."""
+    for name in law.axes:
+        low, high = law.family.at[name].agg(["min", "max"])
+        if not low <= sizes[name] <= high:
+            yield f"{name} = {sizes[name]:g} lies beyond the cells, {low:g} to {high:g}"
