@@ -90,7 +90,7 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         del rows  # so that each column is freed when it has been taken
         target.put_table(target.table, taken(columns, schema, order))
         if prune:
-            with storage_errors(target.parts), target.held(target.parts) as parts:
+            with storage_errors(target.parts), target.opened(target.parts) as parts:
                 for path in digests:
                     (parts / path.name).unlink(missing_ok=True)
     return Compacted(target.table, n_rows, n_dropped, len(digests), unreadable)
@@ -120,7 +120,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
     path = store.staging / "compact.lock"
     refuse_link(path)
-    with storage_errors(path), store.held(store.staging) as staging:
+    with storage_errors(path), store.opened(store.staging) as staging:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         lock = os.open(staging / path.name, flags, 0o666)
         try:

@@ -170,7 +170,7 @@ class Store:
         """Returns the folders that a sweep needs, beginning with the outermost."""
         return [*reversed(self.folder.parents), self.folder, self.parts, self.staging]
 
-    def held(self, folder: Path) -> AbstractContextManager[Path]:
+    def opened(self, folder: Path) -> AbstractContextManager[Path]:
         """Returns a context with a path for writing into the results folder or into one
         of its own folders; see `held_folder`. A missing folder is created.
 
@@ -332,7 +332,7 @@ class Store:
         """
         if not is_folder(self.failures):
             return
-        with storage_errors(self.failures), self.held(self.failures) as failures:
+        with storage_errors(self.failures), self.opened(self.failures) as failures:
             for path in failures.glob("*.json"):
                 try:
                     failed = failed_runs(read_json(path))
@@ -349,7 +349,7 @@ class Store:
         that was just written. Both times therefore come from the clock of the file
         system. If a very slow writer loses its file, the writer only has to try again.
         """
-        with storage_errors(self.staging), self.held(self.staging) as staging:
+        with storage_errors(self.staging), self.opened(self.staging) as staging:
             now = self.manifest.stat().st_mtime
             for path in staging.iterdir():
                 if TEMPORARY_NAME.fullmatch(path.name):
@@ -371,8 +371,8 @@ class Store:
         """
         with (
             storage_errors(target),
-            self.held(self.staging) as staging,
-            self.held(target.parent) as folder,
+            self.opened(self.staging) as staging,
+            self.opened(target.parent) as folder,
         ):
             atomic_write(folder / target.name, data, staging, sync=True, check=check)
         return target

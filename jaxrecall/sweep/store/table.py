@@ -368,9 +368,9 @@ def _check_names_and_facts(schema: pa.Schema) -> None:
 def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
     """Raises ValueError if the rows of a file of `size` bytes do not fit into memory.
 
-    The footer does not tell how often a long text or another long value is repeated. If
-    such values may not fit, the texts are read as dictionaries, which have each text
-    once, and the least possible size of other values is not known but bounded.
+    The footer does not tell how often a long value is repeated. If this may matter, the
+    texts are read as dictionaries, which contain each text once. Every other value that
+    has no fixed size counts as if it were as long as its column.
     """
     footer, schema = file.metadata, file.schema_arrow
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
