@@ -63,6 +63,8 @@ def start(module: str) -> NoReturn:
             _protect_streams()
             _check_address_space()
             collect_rarely()
+            # XLA logs as an error that a program takes minutes to compile
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             with interrupts.deferred():
                 main = import_module(module).main
             exit_code = main()

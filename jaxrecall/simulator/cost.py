@@ -94,7 +94,7 @@ class Work(NamedTuple):
         return Work(*map(operator.add, self, other))
 
     def times(self, n: float) -> Work:
-        return Work(*(n * each for each in self))
+        return Work(*(round(n * each) for each in self))
 
 
 @lru_cache(2**16)
