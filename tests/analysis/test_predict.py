@@ -21,6 +21,7 @@ def losses(noise=0.0, seeds=8):
     return pd.DataFrame(rows, columns=["optimizer", "N", "d", "seed", "loss"])
 
 
+CORNERS = {"sgd": "slow", "muon": "fast"}
 LAW = {"axes": ["optimizer", "d"], "law": "loss"}
 
 
@@ -66,6 +67,18 @@ def test_the_command_writes_predictions(tmp_path, capsys):
     assert "prefactor 6" in capsys.readouterr().out
     table = pd.read_parquet(tmp_path / "t-fit/loss/predictions.parquet")
     assert_close(table.loc[0, ["N", "d"]].astype(float), [1e6, 4096])
+
+
+def test_a_helper_of_the_grid_divides_a_law_and_the_farthest_cell_is_named():
+    frame = losses(0.02).assign(corner=lambda f: f["optimizer"].map(CORNERS))
+    frame.attrs = {"axes": ["optimizer", "d", "N"], "kept": ["corner"]}
+    found = fit(frame, law="loss", along="N", by="corner")
+    assert found.exponents["regime"].nunique() == 2
+    is_wild = (frame["d"] == 64) & (frame["N"] == 1000) & (frame["optimizer"] == "sgd")
+    wild = frame.assign(loss=frame["loss"].mask(is_wild, 2 * frame["loss"]))
+    assert "farthest at N = 1000, d = 64" in repr(
+        fit(wild, law="loss", along="N", where="corner == 'slow'")
+    ).replace("d = 64, N = 1000", "N = 1000, d = 64")
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def fit(
         for estimates in estimate(family, thetas, best, chosen):
             if law is None:
                 thresholds += tables.thresholds(estimates)
-            settings = estimates.family.at.to_dict("records")
+            settings = _settings(estimates.family).to_dict("records")
             for regime, expression in laws.items():
                 among = [i for i, at in enumerate(settings) if _holds(expression, at)]
                 if not among:
@@ -267,18 +267,25 @@ def _laws(
     value. If neither is given, the only law, of all cells, has an empty text. Raises
     FitError for an expression that cannot be parsed.
     """
-    axes = without(families[0].at, [best])
+    axes = without(_settings(families[0]), [best])
     texts = [where] if isinstance(where, str) else where
     texts = as_list("where", texts, TEXTS, FitError, MAX_THETAS)
     if by is not None:
         cells.check_axis("by", by, axes)
-        values = [x for family in families for x in family.at[by].dropna().tolist()]
+        values = []
+        for family in families:
+            values += _settings(family)[by].dropna().tolist()
         equals = [f"{by} == {_literal(value)}" for value in dict.fromkeys(values)]
         pairs = product(texts, equals)
         texts = [f"({text}) and {one}" for text, one in pairs] if texts else equals
     if not texts:
         return {"": parse("true", calls=False)}
     return {text: _read(text, axes) for text in texts}
+
+
+def _settings(family: Family) -> Table:
+    """Returns the axes of each cell, and the helpers of the grid that name it."""
+    return family.at.join(family.names)
 
 
 def _literal(value: AxisValue) -> str:

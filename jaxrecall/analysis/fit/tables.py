@@ -19,6 +19,7 @@ from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
 from .columns import AxisValue, Table, n_values, without
 from .estimate import METHOD, Estimates
+from .law import Law
 from .misfit import shared_errors
 
 TableRow = dict[str, AxisValue]
@@ -98,8 +99,8 @@ OF_LAWS = {
 
 NO_POWER_LAW = (
     "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
-    " times the noise; try a law for some configurations (where) or one above a floor"
-    " (floor)"
+    " times the noise, and farthest at {cell}; try a law for some configurations"
+    " (where) or one above a floor (floor)"
 )
 
 COARSE = 4.0
@@ -354,7 +355,10 @@ def diagnose(
         if misfit.is_certain:
             warnings.append(
                 NO_POWER_LAW.format(
-                    critical=critical, rms=misfit.rms, ratio=misfit.ratio
+                    critical=critical,
+                    rms=misfit.rms,
+                    ratio=misfit.ratio,
+                    cell=_farthest(e.law),
                 )
             )
     for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
@@ -365,6 +369,13 @@ def diagnose(
     ]
     common = {"part": e.family.name, "theta": e.theta, "regime": regime}
     return [row | common for row in rows]
+
+
+def _farthest(law: Law) -> str:
+    """The settings of the cell with the largest distance from a law, as text."""
+    cell = int(abs(law.residuals[0]).argmax())
+    at = law.family.at[[*law.axes, *law.factors]].iloc[cell]
+    return ", ".join(map("{} = {}".format, at.index, at))
 
 
 def _left_out(e: Estimates) -> str:

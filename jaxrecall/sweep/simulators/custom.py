@@ -257,7 +257,8 @@ class Simulator:
             prefix = LIST if axis else ""
             self.own_columns[name] = prefix + TYPES[kind], meaning
             self.labels[name] = meaning
-            self.arrays |= dict.fromkeys([name] * len(axis), *axis)
+            if axis:
+                self.arrays[name] = axis[0]
         self.row_columns = self.field_columns | self.own_columns | AFTER
 
     def call(self, point: Any, key: Any) -> Any:
