@@ -54,8 +54,8 @@ def check_rows(
         raise FitError(line)
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
-    frame = tried(frame, roles, measures[-1])
     remarks = _on_lost_runs(frame, measures[-1], counts_lost)
+    frame = tried(frame, roles, measures[-1])
     has_number = frame[measures[-1]].notna()
     if roles.counted and not has_number.all():
         frame = frame.copy()
@@ -87,8 +87,10 @@ def check_rows(
 
 def _on_lost_runs(frame: Table, name: str, counts_lost: bool) -> list[str]:
     """Returns a remark on runs without a number. Raises FitError if none has one."""
-    is_lost = frame[name].isna()
-    if not is_lost.any() or not is_numeric(frame[name]):
+    if not is_numeric(frame[name]):
+        return []
+    is_lost = ~np.isfinite(frame[name].to_numpy(float, na_value=np.nan))
+    if not is_lost.any():
         return []
     why = ""
     if "status" in frame:
