@@ -116,8 +116,11 @@ def training_steps():
 
 def local_slope(cells):
     """Formats ln of the ratio of N* over ln of the ratio of L, for two lengths."""
-    ends = np.log(cells.sort_values("L")[["critical", "L"]].astype(float)).diff()
-    return "" if len(cells) < 2 else f"{(ends['critical'] / ends['L']).iloc[-1]:.2f}"
+    if cells["critical"].isna().any():
+        return "not known"
+    ends = np.log(cells.sort_values("L")[["critical", "L"]].astype(float))
+    rise = ends.diff().iloc[-1]
+    return f"{rise['critical'] / rise['L']:.2f}"
 
 
 @as_table(
@@ -154,7 +157,9 @@ def training_rates():
 
 
 def against_steps():
-    """N* against the number of steps, a line for each L, with the limits."""
+    """N* against the number of steps, a line for each L, with V ln 2 and the bound for
+    whoever is not told the position.
+    """
     cells = by_steps().query("V == 32 and samples == 'pool'")
     ends = [cells["steps"].min(), cells["steps"].max()]
     ticks = pd.DataFrame({"steps": ends})

@@ -26,11 +26,11 @@ README, FRONT = (
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "theory"))
 NAMES = yaml.safe_load("""
 studies: [capacity, mlp, bound, phase, pool, noise, zipf, phase-mlp, map,
-  held-out-levels]
+  held-out-levels, steps-training-rates]
 searches: [law, law-exact, law-long, embeddings, sensitivity, width, storage,
-  storage-long, held-out, orthogonal, width-gaussian, width-undecided]
-searches of rates: [first-steps, first-steps-long, first-steps-training-long,
-  first-steps-held-out]
+  storage-long, held-out, orthogonal, width-gaussian, width-undecided,
+  first-steps, first-steps-long, first-steps-training-long, first-steps-held-out,
+  steps, steps-training]
 quick tables: [embeddings, activations, sensitivity, structure_sides, zipf_mends,
   required_plane, widths_by_samples, widths_by_lengths, label_counts, precision,
   precision_small, rates_and_numbers, first_steps_elsewhere, last_steps]
@@ -40,7 +40,7 @@ slow tables: [storage, capacity, bound, bound_slopes, bound_exponents, law_expon
   structure_critical, zipf_critical, zipf_cause, twelve_cells, dimension_by_length,
   budget_checked, along_L]
 """)
-STUDIES, SEARCHES, OF_RATES, QUICK, SLOW = NAMES.values()
+STUDIES, SEARCHES, QUICK, SLOW = NAMES.values()
 PAGES = dict.fromkeys(["exhaustive", "critical_sizes"], THEORY)
 PAGES |= {"pool_summary": POOL, "dimension_by_length": FRONT}
 
@@ -84,7 +84,7 @@ def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
         assert_close(again[name], first[name], 0.01)
 
 
-@pytest.mark.parametrize("name", [*SEARCHES, *OF_RATES, "structure"])
+@pytest.mark.parametrize("name", [*SEARCHES, "structure"])
 def test_a_search_has_finished_every_cell_of_its_grid(name):
     grid = read_grid(ROOT / f"sweeps/{name}.yaml")
     folder = ROOT / "results/study" / name
