@@ -97,6 +97,9 @@ def by_steps():
     cells = searched("steps-training")
     samples = cells["pool"].isna().map({True: "own", False: "pool"})
     name = cells["optimizer"].str.partition("(")[0]
+    by_formula = 8 * cells["V"] ** 2 / ((1 + cells["V"] / cells["d"]) * cells["steps"])
+    is_faster = (name == "sgd") & (cells["lr"] > 2 * by_formula)
+    name = name.mask(is_faster, "sgd, V_mat x 4, W_KQ / 4")
     return cells.assign(optimizer=name, samples=samples)
 
 
@@ -146,14 +149,16 @@ def training_slopes():
     {"rate of W_KQ times {scale_attention}": "{accuracy:.2f}"},
 )
 def training_rates():
-    """Mean accuracy over three N and 8 seeds, with the rates of the study times 1/4, 1
-    and 4. V = d = 32.
+    """Mean accuracy over N and 8 seeds, with a formula for each rate times 1/4, 1 and 4.
+
+    V = d = 32. N is 40, 80, 160 (128 steps), 200, 800, 3200 (32 steps), or 256.
     """
     rows = load(STUDY / "steps-training-rates", last=True)
     name = rows["optimizer"].str.partition("(")[0]
     factor = "times " + rows["scale"].map("{:g}".format)
     rows = rows.assign(optimizer=name, **{"rate of V_mat": factor})
-    return rows.sort_values(["optimizer", "L", "scale"], ascending=[False, True, True])
+    keys = ["optimizer", "L", "steps", "scale"]
+    return rows.sort_values(keys, ascending=[False, True, True, True])
 
 
 def against_steps():
@@ -178,7 +183,7 @@ def against_steps():
         columns="optimizer",
         joined=True,
         over=[
-            plot.Polyline(bound, "N_star", "bound, trigger not seen", DASHED),
+            plot.Polyline(bound, "N_star", "bound, trigger-blind", DASHED),
             plot.Polyline(labels_seen, "N_star", "V ln 2", dotted),
         ],
         labels={
