@@ -1,7 +1,8 @@
 """Training of V_mat and W_KQ from zero, compared with the three steps and the bound.
 
-The data is in the study results/study/first-steps-training-long. The trigger is in
-the key only, and V = d = 64.
+The data is in the studies results/study/first-steps-training-long (V = d = 64, 256
+steps), steps-training (several numbers of steps) and steps-training-rates. The trigger
+is in the key only.
 """
 
 from functools import cache
@@ -10,10 +11,10 @@ import numpy as np
 import pandas as pd
 from bound import HIDDEN, LINES, WORDS, least
 from first_steps import SEVERAL, ways
-from law import DASHED, N_STAR, searched
+from law import DASHED, N_STAR, STUDY, searched
 from table import as_table, with_interval
 
-from jaxrecall import plot
+from jaxrecall import load, plot
 from jaxrecall.theory import Model, critical_N
 
 STEPS = "three steps, eta -> 0 (theory)"
@@ -99,3 +100,103 @@ def along_L():
     samples = f"pool of {pool:g} at L = {longest:g}, else independent samples"
     ax.set_title(f"V = d = 64, key only; {samples}", fontsize=7)
     return drawn
+
+
+@cache
+def by_steps():
+    """Returns N* of every cell of the study of the number of steps."""
+    cells = searched("steps-training")
+    samples = cells["pool"].isna().map({True: "independent", False: "pool"})
+    name = cells["optimizer"].str.partition("(")[0]
+    by_formula = 8 * cells["V"] ** 2 / ((1 + cells["V"] / cells["d"]) * cells["steps"])
+    is_faster = (name == "sgd") & (cells["lr"] > 2 * by_formula)
+    name = name.mask(is_faster, "sgd, V_mat x 4, W_KQ / 4")
+    return cells.assign(optimizer=name, samples=samples)
+
+
+@as_table(
+    ["optimizer", "V", "L", "samples"],
+    {"T = {steps}": with_interval("commas")},
+    missing="not run",
+)
+def training_steps():
+    """N* at accuracy 1/2 [95 %] of training from zero, by the number T of steps, V = d.
+
+    The samples are independent, or their noise tokens come from a pool.
+    """
+    keys = ["optimizer", "V", "samples", "L", "steps"]
+    return by_steps().sort_values(keys, ascending=[False, True, False, True, True])
+
+
+def local_slope(cells):
+    """Formats ln of the ratio of N* over ln of the ratio of L, for two lengths."""
+    if cells["critical"].isna().any():
+        return "not known"
+    ends = np.log(cells.sort_values("L")[["critical", "L"]].astype(float))
+    rise = ends.diff().iloc[-1]
+    return f"{rise['critical'] / rise['L']:.2f}"
+
+
+@as_table(
+    ["optimizer", "V", "between"], {"T = {steps}": local_slope}, missing="not run"
+)
+def training_slopes():
+    """Local slopes of N* in L of training from zero, with a pool, by the number T of
+    steps.
+    """
+    cells = by_steps().query("samples == 'pool'")
+    pairs = []
+    for short, long in ((64, 256), (256, 1024)):
+        pair = cells[cells["L"].isin([short, long])]
+        pairs.append(pair.assign(between=f"L = {short} and {long}"))
+    keys = ["optimizer", "V", "between", "steps"]
+    rows = pd.concat(pairs).sort_values(keys, ascending=[False, True, False, True])
+    both = rows.groupby(keys)["L"].transform("nunique") == 2
+    return rows[both]
+
+
+@as_table(
+    ["optimizer", "L", "steps", "rate of V_mat"],
+    {"rate of W_KQ times {scale_attention}": "{accuracy:.2f}"},
+)
+def training_rates():
+    """Mean accuracy over N and 8 seeds, with a formula for each rate times 1/4, 1 and 4.
+
+    V = d = 32. N is 40, 80, 160 (128 steps), 200, 800, 3200 (32 steps), or 256.
+    """
+    rows = load(STUDY / "steps-training-rates", last=True)
+    name = rows["optimizer"].str.partition("(")[0]
+    factor = "times " + rows["scale"].map("{:g}".format)
+    rows = rows.assign(optimizer=name, **{"rate of V_mat": factor})
+    keys = ["optimizer", "L", "steps", "scale"]
+    return rows.sort_values(keys, ascending=[False, True, True, True])
+
+
+def against_steps():
+    """N* against the number of steps, a line for each L, with V ln 2 and the bound for
+    trigger-blind learners.
+    """
+    cells = by_steps().query("V == 32 and samples == 'pool'")
+    ends = [cells["steps"].min(), cells["steps"].max()]
+    ticks = pd.DataFrame({"steps": ends})
+    hidden = [
+        {"L": L, "N_star": least(HIDDEN, Model(V=32, d=32, L=int(L)))}
+        for L in sorted(cells["L"].unique())
+    ]
+    bound = pd.DataFrame(hidden).merge(ticks, how="cross")
+    labels_seen = ticks.assign(N_star=32 * np.log(2))
+    dotted = {"linestyle": ":", "marker": "none", "color": "0"}
+    return plot.figure(
+        cells,
+        "N_star",
+        x="steps",
+        lines="L",
+        columns="optimizer",
+        joined=True,
+        over=[
+            plot.Polyline(bound, "N_star", "bound, trigger-blind", DASHED),
+            plot.Polyline(labels_seen, "N_star", "V ln 2", dotted),
+        ],
+        labels=N_STAR
+        | {"steps": "T: number of steps of V_mat and W_KQ", "optimizer": ""},
+    )
