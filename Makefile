@@ -60,11 +60,11 @@ DRAWN += held-out held-out-levels orthogonal width-gaussian width-undecided theo
 DRAWN += budget precision precision-small pool
 LONG_STUDIES := $(filter-out $(REPORTED) $(DRAWN),$(notdir $(wildcard results/study/*)))
 
-study: .venv/installed-dev  ## run the studies that take less than an hour each, two at a time, and draw all figures, two hours on 2 cores; names those that it leaves out
+study: .venv/installed-dev  ## run most of the shipped studies, two at a time, and draw all figures, about two hours on 2 cores; names those that it leaves out
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	cp results/study/capacity/report-figures/critical-n.png results/study/capacity/figures/
 	$(BIN)/python results/figures.py
-	@echo "left out, make study-long runs them: $(LONG_STUDIES)"
+	@echo "Studies left out (make study-long runs them): $(LONG_STUDIES)"
 
 study-long: .venv/installed-dev  ## run the studies that `make study` leaves out, two at a time, three to five hours on 2 cores
 	$(MAKE) --jobs 2 $(LONG_STUDIES:%=results/study/%/table.parquet)

@@ -160,7 +160,7 @@ def training_slopes():
     {"rate of W_KQ times {scale_attention}": "{accuracy:.2f}"},
 )
 def training_rates():
-    """Mean accuracy over N and 8 seeds; a formula for each rate, times 1/4, 1 and 4.
+    """Mean accuracy over N and 8 seeds, with the rates of a formula times 1/4, 1, 4.
 
     V = d = 32. N is 40, 80, 160 (128 steps), 200, 800, 3200 (32 steps), or 256.
     """
