@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...errors import PointError, Problem, shown
 from ..values import Numbers, parameter
-from .law import OF_FUNCTIONS, Law, register
+from .law import Law, register
 
 if TYPE_CHECKING:
     import optax
     from jax import Array
-
-SCHEDULES = ("constant", "linear", "cosine")
-"""Shapes of the learning-rate schedule after warmup."""
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
@@ -71,7 +68,7 @@ class OptimizerLaw(Law):
     schedule: str = _setting(
         "constant",
         "course of the rate after the warmup, to 0 at the last step",
-        choices=SCHEDULES,
+        choices=("constant", "linear", "cosine"),
     )
     warmup: int = _setting(
         0, "steps over which the rate rises from 0", unit="steps", low=0, high=10**6
@@ -309,4 +306,4 @@ def of_function(
     return law
 
 
-OF_FUNCTIONS["optimizer"] = of_function
+OptimizerLaw.of_function = of_function
