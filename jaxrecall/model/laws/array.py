@@ -71,7 +71,7 @@ contents: dict[str, Content] = {}
 received.
 """
 
-_folder: ContextVar[Path | None] = ContextVar("folder", default=None)
+_folder: ContextVar[Path] = ContextVar("folder", default=Path())
 
 HASHED = re.compile(r".*#[0-9a-f]{16}", re.DOTALL)
 """A pattern of paths that end with the hash of the content."""
@@ -141,10 +141,10 @@ class Array(EmbeddingLaw):
         """
         if self.hash not in contents:
             path = self.path.removesuffix(f"#{self.hash}")
-            folders = (_folder.get() or Path(), *map(Path, sys.path))
+            folders = (_folder.get(), *map(Path, sys.path))
             for folder in dict.fromkeys(folders):
                 with suppress(NotAllowed):
-                    if path and _hash_of(folder / path, self.tensor) == self.hash:
+                    if _hash_of(folder / path, self.tensor) == self.hash:
                         break
             else:
                 raise NotAllowed(
@@ -175,7 +175,7 @@ def _place(path: str) -> Path:
     """Returns the path of a file. A relative path is looked up in the folder of the
     grid file, and then in the current folder.
     """
-    first = (_folder.get() or Path()) / path
+    first = _folder.get() / path
     if os.path.exists(path) and not os.path.exists(first):
         return Path(path)
     return first
@@ -273,14 +273,18 @@ def read(path: Path, name: str = "") -> np.ndarray:
             'a .npy or .npz file, as numpy.save("table.npy", rows) writes',
         )
     try:
+        if not path.exists():
+            raise NotAllowed(
+                f"no such file as {absolute(path)}", "a file that is there"
+            )
         # reading a pipe would wait forever, and a device may have no end
-        if path.exists() and not path.is_file():
+        if not path.is_file():
             raise OSError("not a regular file")
-        return _checked(_numpy(path, name))
-    except FileNotFoundError:
-        raise NotAllowed(
-            f"no such file as {absolute(path)}", "a file that is there"
-        ) from None
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return _checked(loaded)
+        with loaded:
+            return _checked(loaded[_chosen(loaded.files, name)])
     except (NotAllowed, MemoryError):
         raise
     except OSError as error:
@@ -294,27 +298,16 @@ def read(path: Path, name: str = "") -> np.ndarray:
         ) from None
 
 
-def _numpy(path: Path, name: str) -> np.ndarray:
-    """Returns the array in a file. A .npy file is not read yet."""
-    found = np.load(path, mmap_mode="r", allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return found
-    with found:
-        return found[_chosen(found.files, name)]
-
-
 def _chosen(names: Sequence[str], name: str) -> str:
     """Returns the name of the array to read.
 
-    Raises ValueError if there is no array `name`, or several arrays and no `name`.
+    Raises ValueError if there is no array `name`, or no `name` and not one array.
     """
     if name in names:
         return name
-    if not names:
-        raise NotAllowed("no array", "a file that holds a matrix")
-    if name or len(names) > 1:
+    if name or len(names) != 1:
         got = f"no array {name!r}" if name else f"{len(names)} arrays"
-        raise NotAllowed(got, f"tensor=, one of {', '.join(names)}")
+        raise NotAllowed(got, f"one array, or tensor=, one of {names}")
     return names[0]
 
 

@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from ...errors import PointError, Problem, shown, suggest, where_to_run
-from ..values import Numbers, checked_value, to_12_digits
+from ..values import Numbers, checked_value, plain_type, to_12_digits
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -83,9 +83,8 @@ class Law:
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for f in fields(self):
-            kind = f.type if isinstance(f.type, str) else f.type.__name__
             name, value = f"{self.field}.{f.name}", getattr(self, f.name)
-            value = checked_value(name, value, kind, f.metadata, problems)
+            value = checked_value(name, value, plain_type(f), f.metadata, problems)
             if isinstance(value, float):
                 value = float(to_12_digits(value))
             object.__setattr__(self, f.name, value)
@@ -147,22 +146,19 @@ class Law:
                 traced.append(f)
         return traced
 
-    def traced(self, of: str = "") -> dict[str, float]:
+    def traced(self, of: str) -> dict[str, float]:
         """Returns a dict from dotted name, such as "embedding.rho", to value. It
         contains the float parameters that are not static.
 
         One compiled program serves all values of these parameters. `of` is the field of
-        the point. It is needed only if the field differs from `field` of the class, as
-        for embedding_out.
+        the point, such as embedding or embedding_out.
         """
-        prefix = of or self.field
-        return {
-            f"{prefix}.{f.name}": getattr(self, f.name) for f in self._traced_fields()
-        }
+        return {f"{of}.{f.name}": getattr(self, f.name) for f in self._traced_fields()}
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
         """Returns a copy with these float parameters. They are arrays of a traced
-        program and are not checked.
+        program and are not checked. `of` is as in `traced`. The default is the field of
+        the class.
         """
         prefix = of or self.field
         names = [f.name for f in self._traced_fields()]
@@ -178,9 +174,7 @@ class Law:
             object.__setattr__(other, f.name, value)
         return other
 
-    def columns(
-        self, of: str = "", named: Collection[str] = ()
-    ) -> dict[str, LawColumn]:
+    def columns(self, of: str, named: Collection[str]) -> dict[str, LawColumn]:
         """Returns a dict from dotted name to column. It contains the numeric parameters
         that are columns of a row.
 
@@ -189,7 +183,7 @@ class Law:
         """
         columns = {}
         for f in fields(self):
-            name, value = f"{of or self.field}.{f.name}", getattr(self, f.name)
+            name, value = f"{of}.{f.name}", getattr(self, f.name)
             shows = self.always_columns or name in named or value != f.default
             if shows and isinstance(value, int | float):
                 legend = f.metadata.get("legend") or "parameter of a law"
@@ -369,7 +363,7 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
     try:
         law: Any = _local.get(path)
         if law is None:
-            law = attrgetter(name)(sys.modules.get(module) or import_module(module))
+            law = attrgetter(name)(import_module(module))
     except Exception as error:  # importing a module may raise anything
         why = f", which cannot be imported: {error}{where_to_run(module, error)}"
         raise _error(family, text, why) from None
@@ -384,8 +378,8 @@ def _error(law: type[Law], given: object, why: str = "") -> PointError:
     field = law.field
     if isinstance(given, str) and not why:
         name = given.partition("(")[0].strip()
-        is_close = name and name not in LAWS[field]
-        why = suggest(name, LAWS[field]) if is_close else ""
+        if name not in LAWS[field]:
+            why = suggest(name, LAWS[field])
     path = "module:Class"
     if law.of_function:
         path += " or module:function, as optax:lion"

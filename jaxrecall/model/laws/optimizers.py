@@ -260,10 +260,6 @@ class Polar(OptimizerLaw):
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
 
-TYPES = (bool, int, float, str)
-"""The types of the function parameters that become parameters of the law."""
-
-
 @lru_cache(256)
 def of_function(
     function: Callable[..., object], module: str, name: str
@@ -278,11 +274,8 @@ def of_function(
     declared = [*inspect.signature(function).parameters.values()]
     given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     taken = [f.name for f in fields(OptimizerLaw)]
-    positional = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-    takes_rate = declared and declared[0].kind in positional
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    takes_rate = declared and declared[0].kind <= positional  # or positional-only
     if not takes_rate or any(p.default is p.empty or p.name in taken for p in given):
         got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
         allowed = (
@@ -292,7 +285,7 @@ def of_function(
         raise PointError([Problem("optimizer", f"got {got}", allowed=allowed)])
     plain = []
     for p in given:
-        if type(p.default) in TYPES:
+        if type(p.default) in (bool, int, float, str):
             plain.append((p.name, type(p.default).__name__, _setting(p.default)))
     methods = {
         "transformation": lambda self, rate: function(rate, **self.own),
