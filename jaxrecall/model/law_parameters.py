@@ -6,11 +6,12 @@ For example, `embedding.rho` is an axis of a grid and a column of a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import PointError, Problem, shown, suggest
 from .laws import Law, find_law
-from .laws.law import OF_FUNCTIONS, rename_problems, with_parameters
+from .laws.law import LawColumn, made, rename_problems
 from .point import DEFAULTS, LAW_FIELDS, SAME_AS, Point
 
 
@@ -48,7 +49,7 @@ def make_point(values: Mapping[str, Any]) -> Point:
         if field in parameters:
             try:
                 law = _law_of(field, fields)
-                fields[field] = with_parameters(law, parameters[field])
+                fields[field] = made(type(law), asdict(law) | parameters[field])
             except PointError as error:
                 problems += rename_problems(error.problems, LAW_FIELDS[field], field)
     if problems:
@@ -73,34 +74,29 @@ def law_parameters(point: Point) -> dict[str, float]:
     The parameters of embedding_out are columns only if embedding_out was given. The
     same holds for noise_tokens.
     """
-    values = {}
-    for field, law in _laws_with_columns(point).items():
-        for name, column in law.columns(field, point.named).items():
-            values[name] = column.value
-    return values
+    return {name: column.value for name, column in _law_columns(point).items()}
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
     """Returns a dict from column name to Arrow type, legend and unit, sorted by name.
     It contains the law parameters that are columns for any of these points.
     """
-    alike = {(*_laws_with_columns(point).items(), point.named) for point in points}
     columns = {}
-    for *laws, named in alike:
-        for field, law in laws:
-            for name, column in law.columns(field, named).items():
-                columns[name] = ("float64", column.legend, column.unit)
+    for point in points:
+        for name, column in _law_columns(point).items():
+            columns[name] = ("float64", column.legend, column.unit)
     return dict(sorted(columns.items()))
 
 
-def _laws_with_columns(point: Point) -> dict[str, Law]:
-    """Returns a dict from field name to law. It contains the laws whose parameters are
-    columns.
-    """
-    laws = point.laws
+def _law_columns(point: Point) -> dict[str, LawColumn]:
+    """Returns a dict from dotted name to column, for the laws of a point."""
     names = ["embedding", "tokens", "activation", "optimizer"]
     names += [name for name in SAME_AS if getattr(point.given, name) is not None]
-    return {name: laws[name] for name in names if name in laws}
+    columns: dict[str, LawColumn] = {}
+    for name in names:
+        if law := getattr(point, name):
+            columns |= law.columns(name, point.named)
+    return columns
 
 
 def problem_in_workers(point: Point) -> str | None:
@@ -114,7 +110,7 @@ def problem_in_workers(point: Point) -> str | None:
         if type(law).__module__ == "__main__":
             where = "a script or a notebook"
         if where:
-            what = "a function or a class" if name in OF_FUNCTIONS else "a class"
+            what = "a function or a class" if law.of_function else "a class"
             return (
                 f"{name}: got {law}, which is defined in {where}; other processes need"
                 f" {what} at the top of a module of its own"

@@ -78,7 +78,7 @@ def is_missing(value: object) -> bool:
     """
     import pandas as pd
 
-    return value is None or bool(pd.isna(value))
+    return bool(pd.isna(value))
 
 
 def as_pandas(table: Any) -> Any:
@@ -163,14 +163,11 @@ def _allowed(name: str, kind: str, limits: Declared) -> str:
     if kind == "str":
         return "a text"
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
-    if kind.startswith("int"):
-        allowed, start = "whole numbers", str(low)
-    else:
-        allowed, start = "finite numbers", f"{low:g}"
+    allowed = "whole numbers" if kind.startswith("int") else "finite numbers"
     if limits.get("open_low"):
         allowed += f" greater than {low:g}"
     elif low > -math.inf:
-        allowed += f" from {start}"
+        allowed += f" from {to_12_digits(low)}"
     if high < math.inf:
         allowed += f" to below {high}" if limits.get("open_high") else f" to {high}"
     larger = limits.get("high_with_pool", high)
@@ -186,9 +183,9 @@ def as_number(value: Any, kind: type) -> Any:
     1e5 counts as a whole number, and True does not count as a number.
     """
     try:
-        if getattr(getattr(value, "dtype", None), "itemsize", 8) < 8:
+        if hasattr(value, "tolist"):
             value = as_plain(value)
-        if isinstance(value, (bool, str)) or value is None:
+        if isinstance(value, (bool, str)):
             return None
         if kind is float:
             number = float(value)

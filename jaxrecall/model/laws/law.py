@@ -18,14 +18,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from ...errors import PointError, Problem, shown, suggest, where_to_run
-from ..values import Numbers, checked_value, to_12_digits
+from ..values import Numbers, checked_value, plain_type, to_12_digits
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -61,6 +61,11 @@ class Law:
     the file may change, so the law adds a hash of the content to its text.
     """
 
+    of_function: ClassVar[Callable[..., type[Law]] | None] = None
+    """A callable that makes a law class, if the law of the field may be a function. The
+    arguments of the callable are the function, its module and its name.
+    """
+
     always_columns: ClassVar[bool] = True
     """Whether rows have a column for every number of the law. Otherwise they have
     columns only for numbers that are off their default or that a grid sets.
@@ -78,9 +83,8 @@ class Law:
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for f in fields(self):
-            kind = f.type if isinstance(f.type, str) else f.type.__name__
             name, value = f"{self.field}.{f.name}", getattr(self, f.name)
-            value = checked_value(name, value, kind, f.metadata, problems)
+            value = checked_value(name, value, plain_type(f), f.metadata, problems)
             if isinstance(value, float):
                 value = float(to_12_digits(value))
             object.__setattr__(self, f.name, value)
@@ -142,22 +146,19 @@ class Law:
                 traced.append(f)
         return traced
 
-    def traced(self, of: str = "") -> dict[str, float]:
+    def traced(self, of: str) -> dict[str, float]:
         """Returns a dict from dotted name, such as "embedding.rho", to value. It
         contains the float parameters that are not static.
 
         One compiled program serves all values of these parameters. `of` is the field of
-        the point. It is needed only if the field differs from `field` of the class, as
-        for embedding_out.
+        the point, such as embedding or embedding_out.
         """
-        prefix = of or self.field
-        return {
-            f"{prefix}.{f.name}": getattr(self, f.name) for f in self._traced_fields()
-        }
+        return {f"{of}.{f.name}": getattr(self, f.name) for f in self._traced_fields()}
 
     def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
         """Returns a copy with these float parameters. They are arrays of a traced
-        program and are not checked.
+        program and are not checked. `of` is as in `traced`. The default is the field of
+        the class.
         """
         prefix = of or self.field
         names = [f.name for f in self._traced_fields()]
@@ -173,9 +174,7 @@ class Law:
             object.__setattr__(other, f.name, value)
         return other
 
-    def columns(
-        self, of: str = "", named: Collection[str] = ()
-    ) -> dict[str, LawColumn]:
+    def columns(self, of: str, named: Collection[str]) -> dict[str, LawColumn]:
         """Returns a dict from dotted name to column. It contains the numeric parameters
         that are columns of a row.
 
@@ -184,7 +183,7 @@ class Law:
         """
         columns = {}
         for f in fields(self):
-            name, value = f"{of or self.field}.{f.name}", getattr(self, f.name)
+            name, value = f"{of}.{f.name}", getattr(self, f.name)
             shows = self.always_columns or name in named or value != f.default
             if shows and isinstance(value, int | float):
                 legend = f.metadata.get("legend") or "parameter of a law"
@@ -220,12 +219,6 @@ LAWS: dict[str, dict[str, type[Law]]] = {
 }
 """The laws of each field by short name: those of the package, and those added by
 `register`.
-"""
-
-OF_FUNCTIONS: dict[str, Callable[[Callable[..., object], str, str], type[Law]]] = {}
-"""A dict whose keys are the fields whose law may be a function. Each value is a
-callable that makes a law class. The arguments of the callable are the function, its
-module and its name.
 """
 
 _local: dict[str, type[Law]] = {}
@@ -279,13 +272,12 @@ def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
     """
     if isinstance(given, str):
         return _read(family, given)
-    if inspect.isfunction(given) and family.field in OF_FUNCTIONS:
-        of_function = OF_FUNCTIONS[family.field]
-        given = of_function(given, given.__module__, given.__qualname__)
+    if inspect.isfunction(given) and family.of_function:
+        given = family.of_function(given, given.__module__, given.__qualname__)
     if isinstance(given, type) and issubclass(given, family):
-        given = _made(given, {})
+        given = made(given, {})
     if not isinstance(given, family):
-        raise _error(family.field, given)
+        raise _error(family, given)
     if "<locals>" in type(given).__qualname__:
         _local[class_name(type(given))] = type(given)
     return given
@@ -301,13 +293,11 @@ def _read(family: type[AnyLaw], text: str) -> AnyLaw:
 def _parse(law: type[Law], text: str) -> Law:
     """Returns the law of this class with the arguments in the text."""
     _, bracket, arguments = text.partition("(")
-    given: dict[str, object] = {}
-    if bracket:
-        try:
-            given = _arguments(law, f"law({arguments}")
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise _error(law.field, text) from None
-    return _made(law, given)
+    try:
+        given = _arguments(law, f"law({arguments}" if bracket else "law()")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _error(law, text) from None
+    return made(law, given)
 
 
 _parsed = lru_cache(4096)(_parse)
@@ -337,14 +327,7 @@ def not_imported(text: object) -> str:
     return module if colon and module not in sys.modules else ""
 
 
-def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
-    """Returns a copy of the law with other values for some parameters, or raises
-    PointError.
-    """
-    return _made(type(law), asdict(law) | dict(values))
-
-
-def _made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
+def made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
     """Returns a law of this class with these parameters. All other parameters have
     their defaults.
 
@@ -374,31 +357,31 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
 
     The path is `module:Class` or `module:function`.
     """
-    field = family.field
     module, colon, name = path.partition(":")
     if not colon or not name:
-        raise _error(field, text)
+        raise _error(family, text)
     try:
         law: Any = _local.get(path)
         if law is None:
-            law = attrgetter(name)(sys.modules.get(module) or import_module(module))
+            law = attrgetter(name)(import_module(module))
     except Exception as error:  # importing a module may raise anything
         why = f", which cannot be imported: {error}{where_to_run(module, error)}"
-        raise _error(field, text, why) from None
-    if field in OF_FUNCTIONS and inspect.isfunction(law):
-        return OF_FUNCTIONS[field](law, module, name)
+        raise _error(family, text, why) from None
+    if family.of_function and inspect.isfunction(law):
+        return family.of_function(law, module, name)
     if not isinstance(law, type) or not issubclass(law, family):
-        raise _error(field, text)
+        raise _error(family, text)
     return law
 
 
-def _error(field: str, given: object, why: str = "") -> PointError:
+def _error(law: type[Law], given: object, why: str = "") -> PointError:
+    field = law.field
     if isinstance(given, str) and not why:
         name = given.partition("(")[0].strip()
-        is_close = name and name not in LAWS[field]
-        why = suggest(name, LAWS[field]) if is_close else ""
+        if name not in LAWS[field]:
+            why = suggest(name, LAWS[field])
     path = "module:Class"
-    if field in OF_FUNCTIONS:
+    if law.of_function:
         path += " or module:function, as optax:lion"
     allowed = f"{', '.join(LAWS[field])}, or your own as {path}"
     return PointError([Problem(field, f"got {shown(given)}{why}", allowed=allowed)])

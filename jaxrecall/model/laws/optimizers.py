@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...errors import PointError, Problem, shown
 from ..values import Numbers, parameter
-from .law import OF_FUNCTIONS, Law, register
+from .law import Law, register
 
 if TYPE_CHECKING:
     import optax
     from jax import Array
-
-SCHEDULES = ("constant", "linear", "cosine")
-"""Shapes of the learning-rate schedule after warmup."""
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
@@ -71,7 +68,7 @@ class OptimizerLaw(Law):
     schedule: str = _setting(
         "constant",
         "course of the rate after the warmup, to 0 at the last step",
-        choices=SCHEDULES,
+        choices=("constant", "linear", "cosine"),
     )
     warmup: int = _setting(
         0, "steps over which the rate rises from 0", unit="steps", low=0, high=10**6
@@ -263,10 +260,6 @@ class Polar(OptimizerLaw):
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
 
-TYPES = (bool, int, float, str)
-"""The types of the function parameters that become parameters of the law."""
-
-
 @lru_cache(256)
 def of_function(
     function: Callable[..., object], module: str, name: str
@@ -281,11 +274,8 @@ def of_function(
     declared = [*inspect.signature(function).parameters.values()]
     given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     taken = [f.name for f in fields(OptimizerLaw)]
-    positional = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    )
-    takes_rate = declared and declared[0].kind in positional
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    takes_rate = declared and declared[0].kind <= positional  # or positional-only
     if not takes_rate or any(p.default is p.empty or p.name in taken for p in given):
         got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
         allowed = (
@@ -295,7 +285,7 @@ def of_function(
         raise PointError([Problem("optimizer", f"got {got}", allowed=allowed)])
     plain = []
     for p in given:
-        if type(p.default) in TYPES:
+        if type(p.default) in (bool, int, float, str):
             plain.append((p.name, type(p.default).__name__, _setting(p.default)))
     methods = {
         "transformation": lambda self, rate: function(rate, **self.own),
@@ -309,4 +299,4 @@ def of_function(
     return law
 
 
-OF_FUNCTIONS["optimizer"] = of_function
+OptimizerLaw.of_function = of_function
