@@ -174,8 +174,15 @@ def fit(
     if law is None and (first.is_fraction or chosen.is_share):
         _check_fractions(thetas)
     laws, used = _laws(families, where, by, best), set()
-    thresholds, exponents, diagnostics, compared, forms = [], [], [], [], []
-    sizes, predicted = parse_sizes(predict), []
+    thresholds, exponents, diagnostics = [], [], []
+    sizes = parse_sizes(predict)
+    given = dict.fromkeys(name for wanted in sizes for name in wanted)
+    extras = {
+        "comparison": (compare_values, without([compare], [None]), tables.COMPARISON),
+        "forms": (compare_forms, without([floor], [None]), tables.FORMS),
+        "predictions": (predict_law, sizes, [*given, *tables.PREDICTIONS]),
+    }
+    extra_rows = {name: [] for name, (_, wanted, _) in extras.items() if wanted}
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family in families:
         for estimates in estimate(family, thetas, best, chosen):
@@ -191,12 +198,11 @@ def fit(
                 rows = tables.exponents(within, regime)
                 exponents += rows
                 diagnostics += tables.diagnose(within, rows, regime)
-                if compare is not None:
-                    compared += compare_values(within, compare, regime)
-                if floor is not None:
-                    forms += compare_forms(within, floor, regime)
-                for wanted in sizes:
-                    predicted += predict_law(within, wanted, regime)
+                facts = {"theta": estimates.theta, "part": family.name}
+                facts |= {"regime": regime, "along": family.critical}
+                for name, made in extra_rows.items():
+                    make, wanted, _ = extras[name]
+                    made += [row | facts for one in wanted for row in make(within, one)]
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
@@ -209,18 +215,12 @@ def fit(
     frames = tables.frames(axes, thresholds, exponents, diagnostics)
     for table in frames:
         table.attrs["of"] = roles.measure
-    further = {}
-    if compare is not None:
-        rest = without(columns, [compare])
-        further["comparison"] = tables.frame(rest, tables.COMPARISON, compared)
-    if floor is not None:
-        further["forms"] = tables.frame(columns, tables.FORMS, forms)
-    if sizes and not predicted:
+    if not extra_rows.get("predictions", True):
         raise FitError("predict: no law has these settings; allowed: those of cells")
-    if sizes:
-        given = [*dict.fromkeys(name for wanted in sizes for name in wanted)]
-        names = [*given, *tables.PREDICTIONS]
-        further["predictions"] = tables.frame(without(columns, given), names, predicted)
+    further = {}
+    for name, rows in extra_rows.items():
+        *_, names = extras[name]
+        further[name] = tables.frame(without(columns, names), names, rows)
     return Fit(*frames, remarks, **further)
 
 

@@ -19,7 +19,7 @@ from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
 from .columns import AxisValue, Table, n_values, without
 from .estimate import METHOD, Estimates
-from .law import Law
+from .law import Estimate, Law
 from .misfit import shared_errors
 
 TableRow = dict[str, AxisValue]
@@ -40,7 +40,6 @@ _COLUMNS = (
 )
 THRESHOLDS = [*OF_THRESHOLDS]
 EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS, PREDICTIONS = map(str.split, _COLUMNS)
-PREFACTOR = EXPONENTS[-3:]
 """The columns of the three tables, and of a comparison, forms and predictions of a law.
 
 docs/thresholds.md explains the three. All but exponents and diagnostics begin with
@@ -282,15 +281,14 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
         "seeds": plural(law.n_seeds, "seed"),
     }
     intervals = law.estimates(law.weights)
-    prefactors = [np.nan] * 3
+    prefactor = Estimate(np.nan, np.nan, np.nan, "")
     if law.crossings and not law.factors:
-        at = law.family.at[:1].assign(**dict.fromkeys(law.axes, 1.0))
-        prefactors = np.exp(law.estimates(law.weights_at(at))[0][:3])
+        (prefactor,) = law.predict([0], np.ones(len(law.axes)))
     for j, axis in enumerate(law.axes):
         state = _state_of_exponent(e, j)
         row = {
             "axis": axis,
-            "exponent": law.exponents[0, j],
+            "exponent": intervals[j].value,
             "lo": intervals[j].low,
             "hi": intervals[j].high,
             "method": METHOD,
@@ -309,8 +307,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "correlation": shared_errors(law.y, law.n_seeds),
             "state": state,
         }
-        row |= dict(zip(PREFACTOR, prefactors, strict=True))
-        rows.append(row)
+        rows.append(row | prefactor.columns("prefactor"))
     return rows
 
 
