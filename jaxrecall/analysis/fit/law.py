@@ -146,10 +146,10 @@ class Law:
         return weights
 
     def predict(
-        self, cells: Sequence[int], sizes: Sequence[float] | np.ndarray
+        self, cells: Sequence[int], sizes: float | Sequence[float]
     ) -> list[Estimate]:
         """Returns ln N* at some sizes, which are values of the axes, with the factors
-        of each of the cells. If all sizes are 1, these are the logs of prefactors.
+        of each of the cells. At the size 1 of every axis, it is ln of the prefactor.
         """
         measured = self.family.at[[*self.axes]].to_numpy(float)[cells]
         constants = self.design[cells] / self.weight[cells, None]

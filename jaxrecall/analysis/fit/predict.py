@@ -65,8 +65,8 @@ def predict_law(e: Estimates, sizes: Sizes) -> Iterator[dict[str, AxisValue]]:
     at = law.family.at
     for name in sizes:
         check_axis("predict", name, at)
-    for name in law.axes:
-        size = as_number(sizes.get(name), float)
+    numbers = {name: as_number(sizes.get(name), float) for name in law.axes}
+    for name, size in numbers.items():
         if size is None or size <= 0:
             raise FitError(
                 f"predict: {name} is {shown(sizes.get(name))}; allowed: a number"
@@ -76,17 +76,16 @@ def predict_law(e: Estimates, sizes: Sizes) -> Iterator[dict[str, AxisValue]]:
     for name in without(sizes, law.axes):
         kinds = kinds[kinds[name] == sizes[name]]
     cells = [*kinds.index]
-    there = kinds.assign(**{name: float(sizes[name]) for name in law.axes})
-    values = law.predict(cells, [float(sizes[name]) for name in law.axes])
-    prefactors = law.predict(cells, np.ones(len(law.axes)))
-    for i, settings in enumerate(there.to_dict("records")):
+    values = law.predict(cells, [*numbers.values()])
+    prefactors = law.predict(cells, 1.0)
+    for i, settings in enumerate(kinds.assign(**numbers).to_dict("records")):
         value = _of_one_cell(values[i], law)
         yield {
             **settings,
             **value.columns("predicted"),
             **prefactors[i].columns("prefactor"),
             "interval_by": value.by,
-            "warning": "; ".join(_beyond(law, sizes)),
+            "warning": "; ".join(_beyond(law, numbers)),
             "rejected": law.rejected,
             "n_cells": law.n_distinct,
             "n_seeds": law.n_seeds,
