@@ -18,7 +18,7 @@ from .analysis.fit.columns import Table
 from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
-from .analysis.fit.roles import roles_of, with_stated
+from .analysis.fit.roles import roles_of
 from .analysis.fit.steps import LAST, parse_steps
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
@@ -234,7 +234,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = list(map(local_path, args.tables))
     step = parse_steps(args.step)
     frame, remarks = read_tables(*paths, columns=parse_columns(args.columns))
-    frame = with_stated(frame, args.axes, args.average)
     if args.out:
         out = local_path(args.out)
     else:
@@ -256,6 +255,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "floor",
         "summary",
         "predict",
+        "axes",
+        "average",
     )
     fitted = fit(
         frame,

@@ -84,7 +84,7 @@ def test_a_helper_of_the_grid_divides_a_law_and_the_farthest_cell_is_named():
 @pytest.mark.parametrize(
     ("sizes", "named"),
     [
-        ("N=1e6", "no d"),
+        ("N=1e6", "d is None"),
         ("N=1e6,d", "'N=1e6,d'"),
         ("N=1e6,d=0", "d is 0"),
         ("N=1e6,d=8,width=3", "width"),

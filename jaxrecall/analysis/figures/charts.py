@@ -256,7 +256,7 @@ def constants(frame: Table, roles: Roles) -> Selection:
     the trigger and the laws are included if they are not the defaults.
     """
     shared: Selection = {}
-    for name in roles.numbers:
+    for name in roles.needed:
         if frame[name].nunique() == 1:
             shared[name] = frame[name].iloc[0]
     for name, value in fixed(frame, roles).items():

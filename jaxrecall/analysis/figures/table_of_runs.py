@@ -145,7 +145,7 @@ class Runs:
     @property
     def sizes(self) -> Table:
         """The table with only the columns that arithmetic may use."""
-        names = dict.fromkeys((self.along, *self.roles.numbers, *self.axes))
+        names = dict.fromkeys((self.along, *self.roles.needed, *self.axes))
         return self.rows[common(names, self.rows)]
 
     @property

@@ -174,29 +174,42 @@ def fit(
     if law is None and (first.is_fraction or chosen.is_share):
         _check_fractions(thetas)
     laws, used = _laws(families, where, by, best), set()
-    thresholds, exponents, diagnostics, compared, forms = [], [], [], [], []
-    sizes, predicted = parse_sizes(predict), []
+    thresholds, exponents, diagnostics = [], [], []
+    sizes = parse_sizes(predict)
+    given = dict.fromkeys(name for wanted in sizes for name in wanted)
+    conditions, floors = without([compare], [None]), without([floor], [None])
+    extras = [  # name, function, its arguments, columns, rows
+        ("comparison", compare_values, conditions, tables.COMPARISON, []),
+        ("forms", compare_forms, floors, tables.FORMS, []),
+        ("predictions", predict_law, sizes, [*given, *tables.PREDICTIONS], []),
+    ]
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family in families:
         for estimates in estimate(family, thetas, best, chosen):
             if law is None:
                 thresholds += tables.thresholds(estimates)
-            settings = _settings(estimates.family).to_dict("records")
+            settings = estimates.family.settings.to_dict("records")
             for regime, expression in laws.items():
                 among = [i for i, at in enumerate(settings) if _holds(expression, at)]
                 if not among:
                     continue
                 used.add(regime)
                 within = estimates.take(among)
-                rows = tables.exponents(within, regime)
-                exponents += rows
-                diagnostics += tables.diagnose(within, rows, regime)
-                if compare is not None:
-                    compared += compare_values(within, compare, regime)
-                if floor is not None:
-                    forms += compare_forms(within, floor, regime)
-                for wanted in sizes:
-                    predicted += predict_law(within, wanted, regime)
+                law_rows = tables.exponents(within)
+                facts = {
+                    "theta": estimates.theta,
+                    "part": family.name,
+                    "regime": regime,
+                    "along": family.critical,
+                }
+                made = [
+                    (exponents, law_rows),
+                    (diagnostics, tables.diagnose(within, law_rows)),
+                ]
+                for _, make, wanted, _, rows in extras:
+                    made += [(rows, make(within, one)) for one in wanted]
+                for rows, new in made:
+                    rows += [facts | row for row in new]
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
@@ -210,17 +223,11 @@ def fit(
     for table in frames:
         table.attrs["of"] = roles.measure
     further = {}
-    if compare is not None:
-        rest = without(columns, [compare])
-        further["comparison"] = tables.frame(rest, tables.COMPARISON, compared)
-    if floor is not None:
-        further["forms"] = tables.frame(columns, tables.FORMS, forms)
-    if sizes and not predicted:
+    for name, _, wanted, names, rows in extras:
+        if wanted:
+            further[name] = tables.frame(without(columns, names), names, rows)
+    if sizes and further["predictions"].empty:
         raise FitError("predict: no law has these settings; allowed: those of cells")
-    if sizes:
-        given = [*dict.fromkeys(name for wanted in sizes for name in wanted)]
-        names = [*given, *tables.PREDICTIONS]
-        further["predictions"] = tables.frame(without(columns, given), names, predicted)
     return Fit(*frames, remarks, **further)
 
 
@@ -267,25 +274,20 @@ def _laws(
     value. If neither is given, the only law, of all cells, has an empty text. Raises
     FitError for an expression that cannot be parsed.
     """
-    axes = without(_settings(families[0]), [best])
+    axes = without(families[0].settings, [best])
     texts = [where] if isinstance(where, str) else where
     texts = as_list("where", texts, TEXTS, FitError, MAX_THETAS)
     if by is not None:
         cells.check_axis("by", by, axes)
         values = []
         for family in families:
-            values += _settings(family)[by].dropna().tolist()
+            values += family.settings[by].dropna().tolist()
         equals = [f"{by} == {_literal(value)}" for value in dict.fromkeys(values)]
         pairs = product(texts, equals)
         texts = [f"({text}) and {one}" for text, one in pairs] if texts else equals
     if not texts:
         return {"": parse("true", calls=False)}
     return {text: _read(text, axes) for text in texts}
-
-
-def _settings(family: Family) -> Table:
-    """Returns the axes of each cell, and the helpers of the grid that name it."""
-    return family.at.join(family.names)
 
 
 def _literal(value: AxisValue) -> str:

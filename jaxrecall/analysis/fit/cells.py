@@ -127,6 +127,11 @@ class Family:
         """
         return 1 - value if self.falls else value
 
+    @property
+    def settings(self) -> Table:
+        """The axes of each cell, and the helpers of the grid that name it."""
+        return self.at.join(self.names)
+
     @cached_property
     def varying(self) -> list[str]:
         return varying(self.at, self.at)
@@ -209,7 +214,9 @@ def families(
     _refuse_runs_twice(given, frame, roles, point)
     powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
     if powers is None:
-        powers, scaled = _scales(frame, axes), "axes of numbers greater than 0"
+        numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
+        powers = [axis for axis in numbers if (frame[axis] > 0).all()]
+        scaled = "axes of numbers greater than 0"
     by_cell = groups(frame, axes)
     names = without(common(roles.kept, frame), (*axes, along))
     names = [name for name in names if by_cell[name].nunique().max() < 2]
@@ -312,12 +319,6 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
     return frame
 
 
-def _scales(frame: Table, axes: Sequence[str]) -> list[str]:
-    """The names of the axes whose values are all numbers greater than 0."""
-    numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
-    return [axis for axis in numbers if (frame[axis] > 0).all()]
-
-
 def _falls(frame: Table, roles: Roles, along: str) -> bool:
     """Whether the measure falls along an axis.
 
@@ -337,7 +338,7 @@ def _without_repeats(frame: Table, point: Sequence[str]) -> Table:
     has_number = frame[ANSWERS] > 0
     if has_number.all():
         return frame
-    is_known = groups(frame.assign(_has=has_number), point)["_has"].transform("any")
+    is_known = groups(frame, point)[ANSWERS].transform("any")
     return frame[has_number | ~is_known]
 
 
@@ -374,16 +375,13 @@ def _fill(family: Family, rows: Table, counted: bool, counts_lost: bool) -> Fami
     by_cell = groups(rows, axes)
     cells, at = [], []
     for values, members in by_cell:
-        is_lost = (members[ANSWERS] == 0).to_numpy()
-        seeds = members["_seed"].to_numpy()
-        n_tried, n_lost = len({*seeds}), len({*seeds[is_lost]})
-        if n_lost and counts_lost:
-            below_all = {
-                RIGHT: np.where(is_lost, -np.inf, members[RIGHT]),
-                ANSWERS: np.where(is_lost, 1, members[ANSWERS]),
-            }
-            members = members.assign(**below_all)
-        elif n_lost:
+        is_lost, seeds = members[ANSWERS] == 0, members["_seed"]
+        n_tried, n_lost = seeds.nunique(), seeds[is_lost].nunique()
+        if counts_lost:
+            right = members[RIGHT].mask(is_lost, -np.inf)
+            answers = members[ANSWERS].mask(is_lost, 1)
+            members = members.assign(**{RIGHT: right, ANSWERS: answers})
+        else:
             members = members[~is_lost]
         levels, level = np.unique(members["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))

@@ -76,13 +76,10 @@ def check_rows(
     if roles.counted:
         right, answers = frame["n_correct"], frame["n_test"]
     else:
-        right, answers = frame[roles.measure].astype(float), has_number.astype(int)
-    return (
-        frame.assign(
-            **{RIGHT: right.where(has_number, 0), ANSWERS: answers.where(has_number, 0)}
-        ),
-        remarks,
-    )
+        right, answers = frame[roles.measure].astype(float), 1
+    frame = frame.assign(**{RIGHT: right, ANSWERS: answers})
+    frame.loc[~has_number, [RIGHT, ANSWERS]] = 0
+    return frame, remarks
 
 
 def _on_lost_runs(frame: Table, name: str, counts_lost: bool) -> list[str]:

@@ -20,9 +20,7 @@ from .law import Law, interval
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 
 
-def compare_values(
-    e: Estimates, axis: str, regime: str = ""
-) -> Iterator[dict[str, AxisValue]]:
+def compare_values(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
     """Yields the rows that compare each value of an axis with its first value.
 
     Only cells that are in the law and differ in this axis alone are compared. There is
@@ -42,8 +40,6 @@ def compare_values(
     for j, other in enumerate(others, start=1):
         pairs = cell[(cell[:, j] >= 0) & (cell[:, 0] >= 0)][:, [j, 0]]
         common = {"axis": axis, "value": other, "reference": reference}
-        common |= {"theta": e.theta, "part": e.family.name, "regime": regime}
-        common["along"] = e.family.critical
         for pair in pairs:
             settings = rest.iloc[[pair[0]]].to_dict("records")[0]
             row = _row(law, RATIO, _ratio(law, pair[None]), pair[None])

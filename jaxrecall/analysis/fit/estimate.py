@@ -61,7 +61,11 @@ class Estimates:
         Cells that do not cross theta have infinite values.
         """
         n_seeds = self.family.cells[0].n.shape[1]
-        return np.stack([_without_seeds(c, n_seeds) for c in self.crossings], axis=1)
+        columns = []
+        for crossing in self.crossings:
+            change = np.broadcast_to(crossing.without, n_seeds)
+            columns.append(crossing.log_x + np.append(0.0, change))
+        return np.stack(columns, axis=1)
 
     @cached_property
     def sure(self) -> np.ndarray:
@@ -91,12 +95,6 @@ class Estimates:
         crossings = [self.crossings[i] for i in cells]
         family = self.family.take(cells)
         return replace(self, family=family, curves=(), crossings=crossings)
-
-
-def _without_seeds(crossing: Crossing, n_seeds: int) -> np.ndarray:
-    """(1 + seeds,): ln N* from all seeds, then with each seed left out."""
-    change = np.broadcast_to(crossing.without, n_seeds)
-    return crossing.log_x + np.append(0.0, change)
 
 
 def estimate(

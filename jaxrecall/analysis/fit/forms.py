@@ -84,9 +84,7 @@ LEAST = {"power": 2, "floor": 3, "logarithm": 2}
 """The least number of sizes for each form."""
 
 
-def compare_forms(
-    e: Estimates, axis: str, regime: str = ""
-) -> Iterator[dict[str, AxisValue]]:
+def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
     """Yields a row for each form and each line of cells along an axis.
 
     The cells of a line are in the law and differ in this axis alone. The column `error`
@@ -101,15 +99,13 @@ def compare_forms(
         allowed = ", ".join(axes) or "none, since no size varies"
         raise FitError(f"floor: got {axis or 'no axis'}; allowed: {allowed}")
     rest, sizes = at[without(at, [axis])], at[axis].to_numpy(float)
-    common = {"axis": axis, "theta": e.theta, "part": e.family.name}
-    common |= {"regime": regime, "along": e.family.critical}
     for line in split(rest, rest):
         line = line[np.argsort(sizes[line])]
         settings = rest.iloc[line[:1]].to_dict("records")[0]
         for name in FORMS:
             if len(line) >= LEAST[name]:
                 row = _row(name, sizes[line], np.exp(e.law.y[:, line]), e.law.n_seeds)
-                yield settings | common | row
+                yield settings | {"axis": axis} | row
 
 
 def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> dict[str, AxisValue]:

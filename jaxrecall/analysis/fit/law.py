@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing
 from .cells import Family
-from .columns import Table, numbered, without
+from .columns import AxisValue, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
 
@@ -48,6 +48,11 @@ class Estimate(NamedTuple):
     low: float
     high: float
     by: str
+
+    def columns(self, name: str) -> dict[str, AxisValue]:
+        """Returns columns of the exponential of the estimate and of its interval."""
+        value, low, high = np.exp(self[:3])
+        return {name: value, f"{name}_lo": low, f"{name}_hi": high}
 
 
 @dataclass(frozen=True)
@@ -126,44 +131,31 @@ class Law:
         The row of an axis is nan if the axis is constant or varies only together with
         other axes.
         """
-        first = self.design.shape[1] - len(self.axes)
-        weights = np.linalg.pinv(self.design, rcond=1e-9)[first:] * self.weight
-        weights[(abs(self._null[:, first:]) > 1e-6).any(axis=0)] = np.nan
+        unknowns = np.eye(self.design.shape[1])
+        return self._weights_of(unknowns[len(unknowns) - len(self.axes) :])
+
+    def _weights_of(self, combinations: np.ndarray) -> np.ndarray:
+        """Returns the matrix (combinations, cells) that multiplies ln N* to give linear
+        combinations (combinations, unknowns) of the unknowns.
+
+        The rows that the cells do not determine are nan.
+        """
+        solve = np.linalg.pinv(self.design, rcond=1e-9)
+        weights = combinations @ solve * self.weight
+        weights[(abs(combinations @ self._null.T) > 1e-6).any(axis=1)] = np.nan
         return weights
 
-    @cached_property
-    def exponents(self) -> np.ndarray:
-        """(1 + seeds, axes): exponents from all seeds, then with each seed left out.
-
-        An exponent is nan if the cells do not determine it.
+    def predict(
+        self, cells: Sequence[int], sizes: float | Sequence[float]
+    ) -> list[Estimate]:
+        """Returns ln N* at some sizes, which are values of the axes, with the factors
+        of each of the cells. At the size 1 of every axis, it is ln of the prefactor.
         """
-        return self.combined(self.weights)
-
-    def combined(self, weights: np.ndarray) -> np.ndarray:
-        """Returns sums of ln N* with weights (sums, cells) from all seeds, then with
-        each left out: (1 + seeds, sums). Without cells, the sums are nan.
-        """
-        if not self.crossings:
-            return np.full((len(self.y), len(weights)), np.nan)
-        # the last digits depend on the memory layout of y, so the layout is fixed
-        return np.ascontiguousarray(self.y) @ weights.T
-
-    def weights_at(self, at: Table) -> np.ndarray:
-        """Returns the matrix (rows, cells) that multiplies ln N* to give ln N* of the
-        law at the axes and factors of each row. The rows that the cells do not
-        determine are nan.
-        """
-        import pandas as pd
-
-        measured = self.family.at
-        kinds = numbered(pd.concat([measured, at]), self.factors)
-        n_kinds = kinds[: len(measured)].max(initial=-1) + 1
-        logs = [np.log(table[[*self.axes]].to_numpy(float)) for table in (measured, at)]
-        constants = np.eye(n_kinds)[kinds[len(measured) :]]
-        unknowns = np.hstack([constants, logs[1] - logs[0].mean(axis=0)])
-        weights = unknowns @ np.linalg.pinv(self.design, rcond=1e-9) * self.weight
-        weights[(abs(unknowns @ self._null.T) > 1e-6).any(axis=1)] = np.nan
-        return weights
+        measured = self.family.at[[*self.axes]].to_numpy(float)[cells]
+        constants = self.design[cells] / self.weight[cells, None]
+        move = np.log(sizes) - np.log(measured)
+        move = np.pad(move, ((0, 0), (constants.shape[1] - len(self.axes), 0)))
+        return self.estimates(self._weights_of(constants + move))
 
     def residuals_of(self, y: np.ndarray) -> np.ndarray:
         """(estimates, cells): the distances of ln N* from the law.
@@ -221,11 +213,15 @@ class Law:
 
     def estimates(self, weights: np.ndarray) -> list[Estimate]:
         """Returns sums of ln N* with weights (sums, cells), and their 95 % intervals.
+        Without cells, the sums are nan.
 
         An interval is that of the seeds, widened by the misfit of the cells. The
         squares of the two half widths add up.
         """
-        sums = self.combined(weights)
+        # the last digits depend on the memory layout of y, so the layout is fixed
+        sums = np.ascontiguousarray(self.y) @ weights.T
+        if not self.crossings:
+            sums[:] = np.nan
         shape = self.shape_deviation(weights)
         beyond = np.zeros(len(weights))
         if self.misfit and self.n_seeds >= MIN_SEEDS:

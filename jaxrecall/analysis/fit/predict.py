@@ -13,7 +13,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ...errors import FitError, as_list, shown
+from ...model.values import as_number
 from ...sweep.crossing import TAIL
+from .cells import check_axis
 from .columns import AxisValue, split, without
 from .estimate import Estimates
 from .law import Estimate, Law
@@ -50,9 +52,7 @@ def _value(text: str) -> AxisValue:
         return {"true": True, "false": False}.get(text, text)
 
 
-def predict_law(
-    e: Estimates, sizes: Sizes, regime: str = ""
-) -> Iterator[dict[str, AxisValue]]:
+def predict_law(e: Estimates, sizes: Sizes) -> Iterator[dict[str, AxisValue]]:
     """Yields the value of a law at some sizes for each combination of its factors.
 
     Nothing is yielded if the cells have another value of a setting.
@@ -63,39 +63,32 @@ def predict_law(
     if not law.crossings:
         return
     at = law.family.at
-    if unknown := without(sizes, at):
-        allowed = ", ".join(at)
-        raise FitError(f"predict: got {', '.join(unknown)}; allowed: {allowed}")
-    if missing := without(law.axes, sizes):
-        needed = ", ".join(law.axes)
-        raise FitError(f"predict: no {', '.join(missing)}; needed: {needed}")
-    for name in law.axes:
-        if not (isinstance(sizes[name], (int, float)) and 0 < sizes[name] < np.inf):
-            got = shown(sizes[name])
-            raise FitError(f"predict: {name} is {got}; allowed: numbers greater than 0")
+    for name in sizes:
+        check_axis("predict", name, at)
+    numbers = {name: as_number(sizes.get(name), float) for name in law.axes}
+    for name, size in numbers.items():
+        if size is None or size <= 0:
+            raise FitError(
+                f"predict: {name} is {shown(sizes.get(name))}; allowed: a number"
+                f" greater than 0 for each of {', '.join(law.axes)}"
+            )
     kinds = at.iloc[[cells[0] for cells in split(at, law.factors)]]
     for name in without(sizes, law.axes):
         kinds = kinds[kinds[name] == sizes[name]]
-    if not len(kinds):
-        return
-    there = kinds.assign(**{name: float(sizes[name]) for name in law.axes})
-    unit = kinds.assign(**dict.fromkeys(law.axes, 1.0))
-    values = law.estimates(law.weights_at(there))
-    prefactors = law.estimates(law.weights_at(unit))
-    for i, settings in enumerate(there[[*at]].to_dict("records")):
+    cells = [*kinds.index]
+    values = law.predict(cells, [*numbers.values()])
+    prefactors = law.predict(cells, 1.0)
+    for i, settings in enumerate(kinds.assign(**numbers).to_dict("records")):
         value = _of_one_cell(values[i], law)
-        yield settings | {
-            **_numbers("predicted", value),
-            **_numbers("prefactor", prefactors[i]),
+        yield {
+            **settings,
+            **value.columns("predicted"),
+            **prefactors[i].columns("prefactor"),
             "interval_by": value.by,
-            "warning": "; ".join(_beyond(law, sizes)),
+            "warning": "; ".join(_beyond(law, numbers)),
             "rejected": law.rejected,
             "n_cells": law.n_distinct,
             "n_seeds": law.n_seeds,
-            "theta": e.theta,
-            "part": e.family.name,
-            "regime": regime,
-            "along": e.family.critical,
         }
 
 
@@ -109,11 +102,6 @@ def _of_one_cell(value: Estimate, law: Law) -> Estimate:
     beyond = stdtrit(law.n_free, TAIL) * np.sqrt(max(0.0, apart))
     half = np.hypot(value.high - value.value, beyond)
     return Estimate(value.value, value.value - half, value.value + half, value.by)
-
-
-def _numbers(name: str, value: Estimate) -> dict[str, float]:
-    ends = np.exp(value[:3])
-    return dict(zip((name, f"{name}_lo", f"{name}_hi"), ends, strict=True))
 
 
 def _beyond(law: Law, sizes: Sizes) -> Iterator[str]:

@@ -59,11 +59,10 @@ class Roles:
             default these are further seeds, such as data_seed.
         fields: the settings of a run that are known by name.
         known: the columns that are no axes unless they are among the other roles.
-        needed: the columns of whole numbers that must be there, each with its smallest
-            value.
+        needed: the settings that are whole numbers and must be there, each with its
+            smallest value.
         kinds: the type of each field whose values are checked.
         sizes: the axes that always distinguish cells.
-        numbers: the settings that arithmetic may use even if they do not vary.
         rates: the rates in order of priority, each of which follows from others.
         switches: the columns that change no result.
         powers: the axes that may get an exponent. None means every axis of positive
@@ -87,7 +86,6 @@ class Roles:
     needed: Mapping[str, int] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
-    numbers: tuple[str, ...] = ()
     rates: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     powers: tuple[str, ...] | None = None
@@ -172,7 +170,6 @@ OURS = Roles(
     needed={"V": 2, "N": 1, "d": 1, "L": 1, "m": 0},
     kinds={name: plain_type(f) for name, f in FIELDS.items()},
     sizes=SIZES,
-    numbers=("V", "N", "d", "L", "m"),
     rates=("kappa", "gamma", "gamma2"),
     switches=EXTRAS,
     powers=("N", *SIZES),

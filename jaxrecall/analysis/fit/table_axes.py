@@ -162,7 +162,7 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
         along: the axis along which accuracy crosses theta. It is not an axis of a cell.
     """
     stated = without(common((*(roles.axes or ()), *roles.kept), frame), [along])
-    sizes = without(common(dict.fromkeys((*roles.numbers, *stated)), frame), [along])
+    sizes = without(common(dict.fromkeys((*roles.needed, *stated)), frame), [along])
     following = []
     for name in (*stated, *without(sizes, stated)):
         if _follows(frame, name, along, stated if name in stated else sizes):

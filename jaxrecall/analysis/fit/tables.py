@@ -19,7 +19,7 @@ from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
 from .columns import AxisValue, Table, n_values, without
 from .estimate import METHOD, Estimates
-from .law import Law
+from .law import Estimate, Law
 from .misfit import shared_errors
 
 TableRow = dict[str, AxisValue]
@@ -40,7 +40,6 @@ _COLUMNS = (
 )
 THRESHOLDS = [*OF_THRESHOLDS]
 EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS, PREDICTIONS = map(str.split, _COLUMNS)
-PREFACTOR = EXPONENTS[-3:]
 """The columns of the three tables, and of a comparison, forms and predictions of a law.
 
 docs/thresholds.md explains the three. All but exponents and diagnostics begin with
@@ -121,7 +120,7 @@ between the levels around theta.
 def thresholds(e: Estimates) -> list[TableRow]:
     """Returns one row per cell of a family."""
     family, along = e.family, e.family.along
-    rows = family.at.join(family.names).to_dict("records")
+    rows = family.settings.to_dict("records")
     origins = family.origin.to_dict("records")
     for i, crossing in enumerate(e.crossings):
         cell, curve = family.cells[i], e.curves[i]
@@ -132,6 +131,9 @@ def thresholds(e: Estimates) -> list[TableRow]:
             outcome = _outcome(e.level, crossing, curve)
             around = {1: len(cell.N), 0: _n_below(crossing, curve), -1: 0}
             n_below = around[crossing.side]
+        state = LOST if cell.n_lost else outcome
+        if cell.is_empty:
+            state = NO_VALUES
         below, above = [None, *cell.N, None][n_below : n_below + 2]
         rows[i] |= {
             "theta": e.theta,
@@ -149,7 +151,7 @@ def thresholds(e: Estimates) -> list[TableRow]:
             "N_above": above,
             "record": True,
             "copy_of": _copied(rows[i], origins[i]),
-            "state": _state(cell, outcome),
+            "state": state,
         }
     return rows
 
@@ -178,13 +180,6 @@ def _copied(at: TableRow, origin: TableRow) -> str | None:
     settings = [*map("{} = {}".format, at, at.values())]
     originals = map("{} = {}".format, origin, origin.values())
     return ", ".join(without(originals, settings)) or None
-
-
-def _state(cell: Cell, outcome: str) -> str:
-    """Returns the state of a threshold, as in the column `state`."""
-    if cell.is_empty:
-        return NO_VALUES
-    return LOST if cell.n_lost else outcome
 
 
 def _outcome(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
@@ -272,7 +267,7 @@ def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
     return f"{e.family.measure} {value} at {e.family.along} = {text}"
 
 
-def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
+def exponents(e: Estimates) -> list[TableRow]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
     rows, law, family = [], e.law, e.family
     facts = {
@@ -282,25 +277,21 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
         "seeds": plural(law.n_seeds, "seed"),
     }
     intervals = law.estimates(law.weights)
-    prefactors = [np.nan] * 3
+    prefactor = Estimate(np.nan, np.nan, np.nan, "")
     if law.crossings and not law.factors:
-        at = law.family.at[:1].assign(**dict.fromkeys(law.axes, 1.0))
-        prefactors = np.exp(law.estimates(law.weights_at(at))[0][:3])
+        (prefactor,) = law.predict([0], 1.0)
     for j, axis in enumerate(law.axes):
         state = _state_of_exponent(e, j)
         row = {
             "axis": axis,
-            "exponent": law.exponents[0, j],
+            "exponent": intervals[j].value,
             "lo": intervals[j].low,
             "hi": intervals[j].high,
             "method": METHOD,
-            "theta": e.theta,
-            "part": family.name,
             "n_cells": law.n_distinct,
             "n_seeds": law.n_seeds,
             "warning": OF_LAWS[state].format(**facts, axis=axis),
             "record": True,
-            "regime": regime,
             "rejected": law.rejected,
             "along": family.what or family.along,
             "misfit": law.misfit.ratio if law.misfit else np.nan,
@@ -309,8 +300,7 @@ def exponents(e: Estimates, regime: str = "") -> list[TableRow]:
             "correlation": shared_errors(law.y, law.n_seeds),
             "state": state,
         }
-        row |= dict(zip(PREFACTOR, prefactors, strict=True))
-        rows.append(row)
+        rows.append(row | prefactor.columns("prefactor"))
     return rows
 
 
@@ -330,9 +320,7 @@ def _state_of_exponent(e: Estimates, j: int) -> str:
     return UNCHECKED if law.n_free < 1 else KNOWN
 
 
-def diagnose(
-    e: Estimates, exponents: Sequence[TableRow], regime: str = ""
-) -> list[TableRow]:
+def diagnose(e: Estimates, exponents: Sequence[TableRow]) -> list[TableRow]:
     """Returns the rows of one law in the table of diagnostics, with warnings last.
 
     `exponents` contains the rows of the law in the table of exponents.
@@ -367,8 +355,7 @@ def diagnose(
     rows += [
         {"diagnostic": "warning", "subject": "", "text": text} for text in warnings
     ]
-    common = {"part": e.family.name, "theta": e.theta, "regime": regime}
-    return [row | common for row in rows]
+    return rows
 
 
 def _farthest(law: Law) -> str:
