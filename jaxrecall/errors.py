@@ -88,24 +88,27 @@ class UsageError(Refused):
     """An argument, a command-line option or an environment variable is invalid."""
 
 
+AnyRefusal = type[PointError] | type[Refused]
+
+
 class StoreError(Refused):
     """A results folder or a table cannot be used as requested."""
 
 
-class Interrupted(KeyboardInterrupt):
+class Incomplete(BaseException):
+    """Some runs of a call have no rows. `rows` contains the rows of the other runs."""
+
+    def __init__(self, message: str, rows: pd.DataFrame):
+        self.rows = rows
+        super().__init__(message)
+
+
+class Interrupted(Incomplete, KeyboardInterrupt):
     """A signal ended a call. `rows` contains the rows of the finished runs."""
 
-    def __init__(self, message: str, rows: pd.DataFrame):
-        self.rows = rows
-        super().__init__(message)
 
-
-class RunFailed(RuntimeError):
+class RunFailed(Incomplete, RuntimeError):
     """Some runs of a call failed. `rows` contains the rows of the other runs."""
-
-    def __init__(self, message: str, rows: pd.DataFrame):
-        self.rows = rows
-        super().__init__(message)
 
 
 class OutOfMemory(RuntimeError):
@@ -144,7 +147,7 @@ def expect(
     value: Any,
     types: type | tuple[type, ...],
     allowed: str,
-    error: type[PointError] | type[Refused] = UsageError,
+    error: AnyRefusal = UsageError,
 ) -> Any:
     """Returns `value` if it has one of the types. A bool does not count as an int.
 
@@ -164,7 +167,7 @@ def as_list(
     argument: str,
     values: Any,
     allowed: str,
-    error: type[PointError] | type[Refused] = UsageError,
+    error: AnyRefusal = UsageError,
     most: int = MAX_LIST,
 ) -> list[Any]:
     """Returns a new list of the values of a list or of another iterable.
@@ -190,7 +193,7 @@ def as_list(
 
 
 def refusal(
-    argument: str, got: str, allowed: str, error: type[PointError] | type[Refused]
+    argument: str, got: str, allowed: str, error: AnyRefusal
 ) -> PointError | Refused:
     """Returns the exception to raise for a value that is not allowed."""
     problem = Problem(argument, f"got {got}", allowed=allowed)

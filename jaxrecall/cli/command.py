@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, wraps
@@ -131,24 +130,16 @@ def versions() -> dict[str, str]:
     """Returns a dict with the versions of jaxrecall and of the packages that it
     requires.
     """
-    required = []
-    for line in _requirements():
+    required, lines = [], []
+    with suppress(PackageNotFoundError):
+        lines = requires("jaxrecall") or []
+    for line in lines:
         if "extra ==" not in line:
             name, *_ = re.split(r"[^\w.-]", line)
             required.append(name)
     return {"jaxrecall": __version__} | {
         name: version(name) for name in sorted(required)
     }
-
-
-def _requirements() -> list[str]:
-    """The requirements of jaxrecall, also if it runs from a clone without being
-    installed.
-    """
-    with suppress(PackageNotFoundError):
-        return requires("jaxrecall") or []
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return settings["project"]["dependencies"]
 
 
 def xla_flags() -> list[str]:

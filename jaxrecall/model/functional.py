@@ -26,7 +26,7 @@ from jaxtyping import PyTree
 
 from ..errors import PointError, Problem, expect
 from . import recall as model
-from .point import Point, checked_field, gamma_per_kappa
+from .point import Point, gamma_per_kappa
 from .recall import Attend, Readout, plain_readout, softmax_attention, traceable
 from .reference import steps
 from .reference.realization import Realization, expect_both
@@ -76,7 +76,12 @@ def rates(
         raise PointError(
             [Problem("kappa", "got both kappa and gamma; give one, the other follows")]
         )
-    _expect_allowed(eta=eta, gamma=gamma, gamma2=gamma2, kappa=kappa)
+    numbers = {}
+    every = {"eta": eta, "gamma": gamma, "gamma2": gamma2, "kappa": kappa}
+    for name, rate in every.items():
+        if not (rate is None or isinstance(rate, Array | np.ndarray)):
+            numbers[name] = rate
+    point.replace(**numbers)  # checks them
     given = point.given
     eta = point.eta if eta is None else eta
     if gamma is None and kappa is None:
@@ -88,16 +93,6 @@ def rates(
     if gamma2 is None:
         gamma2 = gamma if given.gamma2 is None else given.gamma2
     return Rates(eta, gamma, gamma2)
-
-
-def _expect_allowed(**given: Rate | None) -> None:
-    """Raises PointError if a given number is not allowed for its field of a point."""
-    problems: list[Problem] = []
-    for name, value in given.items():
-        if value is not None and not isinstance(value, Array | np.ndarray):
-            checked_field(name, value, False, problems)
-    if problems:
-        raise PointError(problems)
 
 
 Loss = Callable[..., Array]

@@ -321,9 +321,11 @@ class Recipe:
             if not math.isfinite(rate):
                 got = f"resolves to {rate} at eta={point.eta!r}"
                 yield Problem(name, got, allowed="finite numbers")
-        if point.first_steps > 1 and point.fresh_batches and point.pool:
-            allowed = "false, for one pool serves all first steps"
-            yield _clash(point, "fresh_batches", ["pool", "first_steps"], allowed)
+        several = point.first_steps > 1 or point.trains_on
+        if several and point.fresh_batches and point.pool:
+            allowed = "false, for one pool serves all steps"
+            others = ["pool", "first_steps", "steps"]
+            yield _clash(point, "fresh_batches", others, allowed)
         if 0 < point.kappa < LEAST_KAPPA:
             allowed = f"0, and numbers from {LEAST_KAPPA:.2g}"
             yield Problem("kappa", f"resolves to {point.kappa}", allowed=allowed)
@@ -404,9 +406,6 @@ class Training:
         if point.batch and point.fresh_batches:
             allowed = "none, for every step draws N new samples"
             yield _clash(point, "batch", ["fresh_batches"], allowed)
-        if point.fresh_batches and point.pool:
-            allowed = "false, for one pool serves all further steps"
-            yield _clash(point, "fresh_batches", ["pool", "steps"], allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,17 +161,16 @@ def critical_size(
     model = _with_size(model, axis)
     check_theta(model, theta)
     if axis == "N":
-        size = _crossing_N(model, theta, guess)
-        check_first_steps(model, size, drawn=are_drawn(model))
-        return size
-    if N is None:
-        raise TheoryError(f"N: not given; critical along {axis} needs it")
-    check_N(model, N)
-    if axis in ("d", "V"):
-        model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-    size = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
-    nearest = np.clip(size, *RANGES[axis])
-    model = model.replace(**{axis: round(nearest)})
+        size = N = _crossing_N(model, theta, guess)
+    else:
+        if N is None:
+            raise TheoryError(f"N: not given; critical along {axis} needs it")
+        check_N(model, N)
+        if axis in ("d", "V"):
+            model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
+        size = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
+        nearest = np.clip(size, *RANGES[axis])
+        model = model.replace(**{axis: round(nearest)})
     check_first_steps(model, N, drawn=are_drawn(model))
     return size
 
@@ -194,7 +193,10 @@ def _crossing(
     low, high = _bracket(excess, axis, guess)
     at_low, at_high = excess(low), excess(high)
     if (at_low < 0) == (at_high < 0):
-        return _without_crossing(axis, enough=at_low >= 0)
+        every_size_reaches = at_low >= 0
+        if axis in FALLING:
+            return math.inf if every_size_reaches else 0.0
+        return float(low) if every_size_reaches else math.inf
     while high - low > 1 and high / low > 1.02:
         middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
         at_middle = excess(middle)
@@ -203,15 +205,6 @@ def _crossing(
         else:
             high, at_high = middle, at_middle
     return low * (high / low) ** (at_low / (at_low - at_high))
-
-
-def _without_crossing(axis: str, enough: bool) -> float:
-    """Returns the result of `critical` if every size reaches theta, or if no size
-    does.
-    """
-    if axis in FALLING:
-        return math.inf if enough else 0.0
-    return float(RANGES[axis][0]) if enough else math.inf
 
 
 def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float:

@@ -33,22 +33,21 @@ from .overlaps import (
 )
 
 
-def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
+def locked_accuracy(model: Model, N: float) -> float:
     """Test accuracy (fraction) with locked attention; docs/theory-derivations.md,
-    section 3.
-
-    `at` is passed to `recall` as its `reading`, and describes samples whose attention
-    is elsewhere. It has no effect on attention-only models with orthogonal embeddings.
-    Raises TheoryError.
+    section 3. Raises TheoryError.
     """
     check_N(model, N, infinite=True)
     check_first_steps(model, N)
-    return recalled(model, N, at)
+    return recalled(model, N)
 
 
 def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
-    """Returns what `locked_accuracy` returns, also where the first steps are too
-    large.
+    """Returns what `locked_accuracy` returns, also where the first steps are too large
+    or attention is not locked.
+
+    `at` is passed to `recall` as its `reading`. It has no effect on attention-only
+    models with orthogonal embeddings.
     """
     if model.m:
         model.require_law("recall by an MLP", lambda moments: not moments.common)

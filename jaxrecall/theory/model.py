@@ -80,7 +80,12 @@ class Model:
         for name in FIELDS_OF_MODEL:
             self._set(name, given.get(name, getattr(Model, name)))
         self._check()
-        self._warn_of_gamma2(as_float(given.get("gamma2")))
+        first, gamma2 = self.eta * self.first_steps, as_float(given.get("gamma2"))
+        if first > gamma2:  # no formula covers a step 3 that does not outweigh them
+            warn(
+                f"gamma2: got {gamma2:g}; theory assumes that step 3 outweighs the"
+                f" first steps, that is gamma2 above eta first_steps = {first:g}"
+            )
 
     def _check(self) -> None:
         problems: list[Problem] = []
@@ -115,15 +120,6 @@ class Model:
                 f" {', '.join(activations())}"
             )
 
-    def _warn_of_gamma2(self, gamma2: float) -> None:
-        """Warns if step 3 does not outweigh the first steps; no formula covers this."""
-        first = self.eta * self.first_steps
-        if first > gamma2:
-            warn(
-                f"gamma2: got {gamma2:g}; theory assumes that step 3 outweighs the"
-                f" first steps, that is gamma2 above eta first_steps = {first:g}"
-            )
-
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
@@ -133,22 +129,13 @@ class Model:
         return [name for name in SIZES if getattr(self, name) is None]
 
     @classmethod
-    def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
-        """Returns the model of a point, as `Model(point)` does. See `from_fields`."""
-        return cls.from_fields(_fields_of(point), any_training=any_training)
-
-    @classmethod
-    def from_fields(
-        cls, values: Mapping[str, Any], *, any_training: bool = False
-    ) -> Model:
+    def from_fields(cls, values: Mapping[str, Any]) -> Model:
         """Returns the model that a row or a cell of a table describes.
 
         Args:
             values: a dict from the name of a field or of another axis to its value.
-                None and NaN count as no value. `step` selects
-                a step of a run with further steps. Measured columns are ignored.
-            any_training: whether the formula is valid for any training. Other formulas
-                cover only the three steps.
+                None and NaN count as no value. `step` selects a step of a run with
+                further steps. Measured columns are ignored.
 
         Raises:
             TheoryError: a field that the formulas do not cover is off its default, or a
@@ -156,11 +143,8 @@ class Model:
         """
         given = {}
         for name, value in _with_law_texts(_given(values)).items():
-            is_measured = name in COLUMNS and name not in FIELDS
-            is_of_recipe = name in OF_FIRST_STEPS or _is_of_training(name)
-            if not is_measured and not (any_training and is_of_recipe):
+            if name in FIELDS or name not in COLUMNS:
                 given[name] = value
-        _refuse_unknown(given)
         if given.get("m") and "activation" not in given:
             raise TheoryError(
                 f"activation: not given with m={given['m']}; theory assumes none"
@@ -337,9 +321,6 @@ SIZES = ("V", "d", "L")
 LEAST = {"V": 2, "d": 2, "L": 1, "m": 0, "first_steps": 1, "kappa": 0, "eta": 0}
 LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
 """The smallest value of each field that is a number or a bool."""
-
-OF_FIRST_STEPS = ("eta", "first_steps", "gamma2")
-"""The fields on which no limit of any training depends."""
 
 LAWS_OF_MODEL: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,

@@ -87,7 +87,6 @@ def predicted_accuracy(model: Model, N: float) -> float:
     """Returns what `accuracy` returns, without a warning, and also where the first
     steps are too large.
     """
-    check_N(model, N)
     if are_drawn(model):
         return drawn_accuracy(model, N)
     if model.L == 1 or not has_score_noise(model):
@@ -132,7 +131,6 @@ def attention(model: Model, N: float) -> Attention:
     """Returns the attention in each seed of a model that is trained on N samples. See
     `rivalry`.
     """
-    check_N(model, N)
     T, a = trigger(model, N)
     unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
     score = unit * gains(model).total * (T + a / model.d)

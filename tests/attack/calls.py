@@ -38,7 +38,7 @@ FIELDS = [
     "n_test",
     "tokens",
 ]
-MODEL = theory.Model.from_point(POINT)
+MODEL = theory.Model(POINT)
 
 FUNCTIONS = {
     "Point": lambda name, value: Point(

@@ -238,7 +238,7 @@ def test_the_output_side_may_have_another_law():
     assert_close(realize(mixed, 0).Z_out, realize(point(), 0).Z_out, "float32")
     assert_close(realize(mixed, 0).Z_in, realize(none, 0).Z_in, "float32")
     assert_close(realize(mixed, 0).z_trig, realize(none, 0).z_trig, "float32")
-    assert theory.Model.from_point(same).embedding == "sphere"
+    assert theory.Model(same).embedding == "sphere"
 
 
 def test_rows_of_before_have_one_law_for_both_sides_and_for_all_tokens(tmp_path):

@@ -175,7 +175,7 @@ def test_noise_may_have_another_law():
 
 def test_theory_knows_the_attention_of_token_laws():
     for laws in ({"tokens": OwnZipf(1.0)}, {"noise_tokens": "zipf"}):
-        model = theory.Model.from_point(Point(**SMALL, **laws))
+        model = theory.Model(Point(**SMALL, **laws))
         assert 0 < theory.locked_fraction(model, 1000) <= 1
 
 

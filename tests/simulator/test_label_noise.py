@@ -204,4 +204,4 @@ def test_pools_and_decoders_say_in_a_grid_where_they_are_allowed(case):
 
 
 def test_theory_is_there_without_noise():
-    theory.Model.from_point(NOISY.replace(label_noise=0))
+    theory.Model(NOISY.replace(label_noise=0))

@@ -44,7 +44,7 @@ def sample_points(
 
 
 def predicted_noise(point: Point):
-    return theory.score_noise(Model.from_point(point), point.N)
+    return theory.score_noise(Model(point), point.N)
 
 
 def measured(points: list[Point], n_seeds: int) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def measured(points: list[Point], n_seeds: int) -> pd.DataFrame:
 
 
 def predicted(law, points: list[Point]) -> np.ndarray:
-    return np.array([law(Model.from_point(point), point.N) for point in points])
+    return np.array([law(Model(point), point.N) for point in points])
 
 
 def error_of(what: str, differences) -> float:

@@ -27,7 +27,6 @@ SHORT = MODEL.replace(L=1)  # without attention: quick
 
 
 def test_a_model_takes_a_point_or_its_fields():
-    assert Model(POINT) == Model.from_point(POINT)
     assert Model(POINT).kappa == POINT.kappa != 100
     assert Model(POINT, m=0, kappa=100, eta=0) == MODEL
     fields = {name: getattr(POINT, name) for name in FIELDS}
@@ -102,8 +101,6 @@ def test_accuracy_and_sizes_along_other_axes_warn_once_of_a_small_kappa():
         assert "kappa: got 2" in warned(formula, layer, *rest)[1]
     # a bound does not depend on kappa, nor on eta
     assert theory.recall_ceiling(MODEL.replace(kappa=2), 9) > 0
-    late = Point(**SIZES, N=9, eta=1e4, steps=9, lr=0.1)
-    assert Model.from_point(late, any_training=True) == MODEL
 
 
 ROWS = pd.DataFrame({"d": [48, 48, 48, 64], "N": [200, 200, 800, 800]})

@@ -387,7 +387,7 @@ def test_a_model_has_the_fields_and_the_defaults_of_a_point():
     fields = {"m": 8, "activation": "tanh", "kappa": 3.0, "fresh_batches": True}
     for changes in ({}, {"m": 8}, fields):
         point = Point(V=10, N=100, d=10, L=4, **changes)
-        assert Model.from_point(point) == Model(V=10, d=10, L=4, eta=1e-3, **changes)
+        assert Model(point) == Model(V=10, d=10, L=4, eta=1e-3, **changes)
     # as tables hold them
     types = {"V": np.int32(10), "d": 12.0, "trigger_in_value": np.bool_(False)}
     model = Model(L=4, activation="tanh", **types)
@@ -400,11 +400,9 @@ def test_a_model_has_the_fields_and_the_defaults_of_a_point():
     assert Model.from_fields(row | nothing) == SMALL
 
 
-def test_formulas_about_the_labels_alone_hold_for_any_training():
+def test_the_first_row_of_a_trace_is_that_of_the_recipe():
     point = Point(V=10, N=100, d=10, L=4, steps=50, lr=0.1)
-    assert Model.from_point(point, any_training=True) == SMALL
     row = {name: getattr(point, name) for name in FIELDS}
-    # the recipe is what a trace begins with
     assert Model.from_fields(row | {"step": 3}) == SMALL.replace(eta=1e-3)
 
 
@@ -436,9 +434,13 @@ def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments
     for point in read_grid(ROOT / f"sweeps/{name}.yaml").points:
         if point.embedding_out != point.embedding:
             with pytest.raises(TheoryError, match=r"^embedding_out: got"):
-                Model.from_point(point)
+                Model(point)
             continue
-        model = Model.from_point(point, any_training=point.trains_on)
+        if point.trains_on:
+            with pytest.raises(TheoryError, match=r"^(steps|start): got"):
+                Model(point)
+            point = point.replace(steps=3, start="three_step", lr=None)
+        model = Model(point)
         if {point.tokens, point.noise_tokens} == {"uniform"}:
             # the first steps limit some sizes only
             models[str(model.embedding)] = model.replace(eta=0, first_steps=1)

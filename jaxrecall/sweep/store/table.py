@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -333,7 +332,8 @@ def open_rows(path: Path) -> Iterator[pq.ParquetFile]:
     Raises ValueError if a limit on the footer is exceeded, or if the rows do not fit
     into memory. Any other exception means that the file cannot be read.
     """
-    if not path.is_file():  # a pipe would wait forever
+    # a pipe would wait forever
+    if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_:  # pyarrow opens only UTF-8 paths
         size = bytes_.seek(0, os.SEEK_END)
@@ -493,8 +493,6 @@ def read_part(path: Path) -> pa.Table:
     """Returns the rows of one file. Raises an exception of any type if the file is not
     a readable part.
     """
-    if path.suffix != ".parquet":
-        raise ValueError("not a .parquet file")
     with open_rows(path) as file:
         facts = read_facts(file.schema_arrow)
         part = _part(facts)
@@ -579,12 +577,11 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
     reports why the file is not a part.
     """
     with suppress(Exception):  # a damaged file may raise anything
-        if path.suffix == ".parquet":
-            with open_rows(path) as file:
-                schema = file.schema_arrow
-            part = _part(read_facts(schema))
-            if {*part.needed, *part.measured} <= {*schema.names}:
-                return schema
+        with open_rows(path) as file:
+            schema = file.schema_arrow
+        part = _part(read_facts(schema))
+        if {*part.needed, *part.measured} <= {*schema.names}:
+            return schema
     return None
 
 
@@ -780,13 +777,17 @@ def is_ours(path: Path) -> bool:
 
     A JSON file is recognised by its keys, and any other file by its record of rows.
     """
-    if path.suffix != ".json":
-        return bool(_rows_of(path))
-    try:
-        record = read_json(path)
-    except (OSError, ValueError):
-        return False
-    return isinstance(record, dict) and OUR_KEYS[path.name] <= record.keys()
+    with suppress(OSError, ValueError, RecursionError, pa.ArrowException):
+        if path.suffix == ".parquet":
+            with open_rows(path) as rows:
+                return bool(read_facts(rows.schema_arrow))
+        if path.suffix == ".json":
+            record = read_json(path)
+            return isinstance(record, dict) and OUR_KEYS[path.name] <= record.keys()
+        if path.is_file():  # a pipe would wait forever
+            with open(path, "rb") as file:
+                return COMMENT in file.read(1000)
+    return False
 
 
 def refuse_foreign(path: Path) -> None:
@@ -801,23 +802,10 @@ def refuse_foreign(path: Path) -> None:
         )
 
 
-COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
+COMMENT = b'jaxrecall: {"'
+"""The start of the comment in a file that was made from rows."""
 
 
 def comment(rows: Mapping[str, Any]) -> str:
     """Returns the comment for a file that was made from these rows."""
     return f"jaxrecall: {json.dumps(rows)}"
-
-
-def _rows_of(path: Path) -> dict[str, Any]:
-    """Returns the record of the rows from which a file was made. The dict is empty if
-    the file has no such record.
-    """
-    with suppress(OSError, ValueError, IndexError, RecursionError, pa.ArrowException):
-        if path.suffix == ".parquet":
-            with open_rows(path) as rows:
-                return read_facts(rows.schema_arrow)
-        if path.is_file():  # a pipe would wait forever
-            with open(path, "rb") as file:
-                return json.loads(COMMENT.findall(file.read(1000))[0])
-    return {}
