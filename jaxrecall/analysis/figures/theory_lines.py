@@ -166,7 +166,7 @@ class Theory:
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
-        predicted = self._predict(table, critical, theta, x if is_line else "")
+        predicted = self._predict(table, critical, theta)
         if np.isnan(predicted).all():
             return []
         shown = table[[x, *by]].assign(theory=predicted)
@@ -177,18 +177,16 @@ class Theory:
         cells: Table,
         critical: str = "",
         theta: float = 0.5,
-        x: str = "",
         reasons: list[TheoryError] | None = None,
     ) -> list[float]:
         """Returns the accuracy of each cell at its N, or its critical value at theta;
         nan where theory covers none, for which `reasons` gets the errors.
 
-        Neighbours of a line along `x` are a guess at the next critical value.
+        Critical values are looked for where the values before them lead.
         """
         values: list[float] = []
-        places = cells[x].tolist() if critical and x else []
         for at in cells.to_dict("records"):
-            guess = _next_value(places, values)
+            guess = _next_value(values) if critical else math.nan
             try:
                 values.append(self._predict_one(at, critical, theta, guess))
             except TheoryError as error:
@@ -221,16 +219,12 @@ class Theory:
         return self._known[key]
 
 
-def _next_value(places: Sequence[float], values: Sequence[float]) -> float:
-    """Returns a guess at the next of the values at these places: that of the power law
-    through the last two on the same line, else the last value. It is nan at the start.
+def _next_value(values: Sequence[float]) -> float:
+    """Returns a guess at the next of the values along a line, whose places are about
+    evenly spaced: they grow by the same factor again. It is nan at the start.
     """
-    n = len(values)
-    before, last, here = places[n - 2 : n + 1] if n > 1 and places else (0, 0, 0)
-    if not before < last < here:
-        return values[-1] if values else math.nan
-    power = math.log(values[-1] / values[-2]) / math.log(last / before)
-    return values[-1] * (here / last) ** power
+    before, last = [math.nan, math.nan, *values][-2:]
+    return last if math.isnan(before) else last * last / before
 
 
 def _apply(

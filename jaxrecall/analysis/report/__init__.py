@@ -35,7 +35,6 @@ from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
 from ...sweep.store.table import is_ours
-from ...sweep.summary import MEAN
 from ..figures import charts
 from ..figures.figure import Chart
 from ..figures.layers import ordered
@@ -49,6 +48,7 @@ from ..figures.style import (
     text,
 )
 from ..figures.table_of_runs import (
+    PROVENANCE,
     Places,
     Runs,
     arranged,
@@ -118,7 +118,6 @@ def write(
     runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
     _places(runs, options)
     fitted = runs.fitted(options.theta, partial(on_progress, "fitting"))
-    rows = {"rows": len(every)}
     facts = manifest = {}
     if is_folder:
         facts = survey(table)
@@ -133,7 +132,7 @@ def write(
         *map("theory: {}".format, predicted.messages.values()),
     ]
     html = page(
-        rows=rows,
+        rows={"rows": len(every)},
         title=f"{name}: how critical {along} scales",
         question=question(runs, options.theta, predicted),
         axes=axes(runs),
@@ -359,11 +358,9 @@ def _capital(text: str) -> str:
 def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
     """Returns a paragraph about what is asked, and how many runs answer it."""
     along, seeds = runs.along, runs.rows["seed"].nunique()
-    subject = f"the mean {runs.roles.measure} over seeds"
+    subject = f"the {runs.summary} {runs.roles.measure} over seeds"
     if runs.summary.is_share:
         subject = f"the fraction of {runs.measure}"
-    elif runs.summary != MEAN:
-        subject = f"the {runs.measure} over seeds"
     values = ", ".join(f"{theta:g}" for theta in thetas)
     cells = plural(groups(runs.levels, runs.axes).ngroups, "configuration")
     told = (
@@ -440,17 +437,7 @@ def _star(row: Mapping[str, Any]) -> str:
     return f"{sign} {text(row['tried'])}, {row['state']}"
 
 
-SETUP = (
-    "status",
-    "root_seed",
-    "code_version",
-    "precision",
-    "dtype",
-    "jax_version",
-    "device_kind",
-    "cpu_model",
-    "form",
-)
+SETUP = ("status", "root_seed", *PROVENANCE)
 """The columns whose values are listed and counted in the section on provenance."""
 
 STATED = ("versions", "commit", "xla_flags", "command")
