@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...model.values import is_missing
-from ..fit.columns import Table, common
+from ..fit.columns import Table, common, groups
 from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
@@ -193,10 +193,7 @@ class Polyline(Layer):
         style = keywords(style | self.style)
         if panel.has_names:
             style["linestyle"] = "none"
-        parts = [rows]
-        if self.each:
-            parts = [part for _, part in rows.groupby(self.each)]
-        for part in parts:
+        for _, part in groups(rows, filter(None, [self.each])):
             joined = part[~few_seeds(part)]
             panel.ax.plot(joined[X], joined[Y], **style)
             if "low" in part:

@@ -28,9 +28,9 @@ from ...theory.limits import warn_of_limits
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
 from ...theory.tables import is_setting
-from ..fit.columns import Table, groups, is_numeric, n_values, without
+from ..fit.columns import Table, groups, n_values, without
 from ..fit.table_axes import unstated
-from .layers import THEORY, Contour, Layer, Polyline, values_of, where
+from .layers import THEORY, Axis, Contour, Layer, Polyline, values_of, where
 from .style import Style
 from .table_of_runs import Runs, averaged, with_columns
 
@@ -100,9 +100,7 @@ class Theory:
         cells = self._cells(runs.along)
         predicted = self._predict(cells, runs.along, theta)
         cells = cells[[*runs.axes]].assign(theory=predicted)
-        if not runs.axes:
-            return table.merge(cells, how="cross")
-        return table.merge(cells, on=[*runs.axes], how="left")
+        return table.merge(cells, how="left" if runs.axes else "cross")
 
     def reason(self) -> str:
         """Returns a sentence that counts the cells without a predicted accuracy.
@@ -159,7 +157,8 @@ class Theory:
         cells = with_columns(self._cells(critical), x)
         others = without(filter(_matters, cells), [*by, x, critical])
         lines = [where(cells, values) for values in values_of(cells, by)]
-        is_line = x in self.runs.rows and is_setting(x) and _is_smooth(cells[x])
+        is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH
+        is_line = is_line and Axis.of(cells, x).kind == "log"
         for rows in lines:
             follows = bool((rows[others].nunique() > 1).any())
             is_line = is_line and len(rows) > 1 and not follows
@@ -245,13 +244,6 @@ def _apply(
 def _matters(name: str) -> bool:
     """Whether formulas depend on a setting."""
     return name in (*FIELDS_OF_MODEL, "N", "step") or (is_setting(name) and "." in name)
-
-
-def _is_smooth(column: Table) -> bool:
-    """Whether theory is a smooth function of a setting."""
-    if not is_numeric(column) or column.name in NOT_SMOOTH:
-        return False
-    return bool(column.min() > 0)
 
 
 def _with_places_between(rows: Table, name: str) -> Table:

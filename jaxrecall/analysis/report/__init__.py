@@ -191,12 +191,12 @@ def _pictures(
             on_progress(f"drawing {name}", 0, 0)
             figure = replace(chart, size=size).figure()
             svg, files = rendered(figure, name, options.format)
-            points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
-            width = f"{points / 72 / PAGE * 56:.0f}"
+            width = f"{figure.get_figwidth() / PAGE * 56:.0f}"
             kind, _, _ = name.partition("-")
             caption = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-            words = (name, heading, chart.remark, caption)
-            pictures.append(Picture(*words, width, svg, files))
+            remark = chart.remark
+            picture = Picture(name, heading, remark, caption, width, svg, files)
+            pictures.append(picture)
     return pictures
 
 
@@ -310,7 +310,8 @@ def _charts(
     runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
-    along, theta, measure = runs.along, options.theta[0], runs.measure
+    along, theta = runs.along, options.theta[0]
+    subject = f"{runs.measure[:1].upper()}{runs.measure[1:]} against"
     x, lines, panels = _places(runs, options)
     stars = {one: runs.thresholds(fitted, one) for one in options.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
@@ -332,12 +333,12 @@ def _charts(
     rest = [axis for axis in runs.axes if axis not in first]
     by, others = in_one_panel(runs.levels, first, rest)
     chart = charts.accuracy(runs, along, by, others, marks, predicted)
-    yield ["accuracy"], f"{_capital(measure)} against {along}", chart
+    yield ["accuracy"], f"{subject} {along}", chart
 
     if x and x not in runs.sizes:
         place = arranged(runs.sizes, runs.every, x, lines, panels)
         chart = charts.accuracy(runs, x, place.lines, place.panels)
-        yield ["accuracy", "against"], f"{_capital(measure)} against {x}", chart
+        yield ["accuracy", "against"], f"{subject} {x}", chart
 
     for a, b in maps:
         words = ["phase"]
@@ -349,10 +350,6 @@ def _charts(
     if first and stars[theta]["critical"].notna().sum() > 1:
         chart = charts.collapse(runs, fitted, theta, first)
         yield ["collapse"], "Data collapse", chart
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
