@@ -174,7 +174,8 @@ class Layer:
     def draw_hollow(self, panel: Panel, rows: Table, style: Style) -> None:
         """Draws the hollow marks of a line over its other marks."""
         for _, mark, marked in self.hollow(rows):
-            panel.ax.plot(marked[X], marked[Y], **style | mark | keywords(HOLLOW))
+            if len(marked):
+                panel.ax.plot(marked[X], marked[Y], **style | mark | keywords(HOLLOW))
 
 
 @dataclass(frozen=True)
