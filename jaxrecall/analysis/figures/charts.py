@@ -72,7 +72,7 @@ def crossings(marks: Table, x: str) -> list[Layer]:
     The marks have bars for their intervals, which end at the mark where an interval is
     open. The list is empty if nothing crosses.
     """
-    there = marks[marks["critical"].notna()].drop(columns="tried", errors="ignore")
+    there = marks[marks["critical"].notna()]
     if there.empty:
         return []
     there = there.assign(**{x: there["critical"].astype(float)})
@@ -150,7 +150,7 @@ def phase(
         stars = stars.assign(**{runs.along: stars["critical"]})
         if y != runs.along:  # bars and open marks need the axis itself along y
             stars = stars[stars["critical"].notna()]
-            stars = stars.drop(columns=["lo", "hi", "tried"])
+            stars = stars.drop(columns=["lo", "hi"])
         stars = with_columns(stars, x, y)
         layers.append(Points(stars, y, named, STAR, joined=True))
     else:
@@ -243,10 +243,9 @@ def draw_sweep(
         figure = chart.figure(heading)
         figure.savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
-    remarks = [chart.remark] if chart.remark else []
-    if n_missing := frame[y].isna().sum():
-        remarks.insert(0, f"{n_missing} runs have no {y}")
-    return "; ".join(remarks) or None
+    n_missing = frame[y].isna().sum()
+    missing = f"{n_missing} runs have no {y}" if n_missing else ""
+    return "; ".join(filter(None, [missing, chart.remark])) or None
 
 
 def constants(frame: Table, roles: Roles) -> Selection:

@@ -180,7 +180,9 @@ class Chart:
 
         options = {"figsize": self._inches(title), "layout": "constrained"}
         drawn: Any = on or (make or Figure)(**options)
-        shared = {"sharex": self.share_x, "sharey": self._share_y}
+        # panels of one measured column share their range along y
+        share_y: Any = "row" if COLUMN in self.rows else COLUMN not in self.panels
+        shared = {"sharex": self.share_x, "sharey": share_y}
         grid = drawn.subplots(*self.shape, squeeze=False, **shared)
         self._draw_panels(grid)
         if grid.size > 1:
@@ -249,11 +251,6 @@ class Chart:
     def named_y(self, values: Selection) -> str:
         """Returns the label along y of the panel that these values select."""
         return self.named(values.get(COLUMN, self.y or self.layers[0].y))
-
-    @property
-    def _share_y(self) -> Any:
-        """Which panels share their range along y: those of one measured column."""
-        return "row" if COLUMN in self.rows else COLUMN not in self.panels
 
     def _draw_panels(self, grid: Any) -> None:
         """Draws all panels; those that nothing was run for are left empty."""

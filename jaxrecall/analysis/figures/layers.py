@@ -20,11 +20,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from ...model.values import is_missing
-from ..fit.columns import Table, common
-from ..fit.tables import ABOVE, LOST, PLATEAU
+from ..fit.columns import Table, common, groups
+from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:
@@ -37,15 +36,6 @@ Selection = dict[str, Any]
 
 X, Y = "_x", "_y"
 """The columns of numbers with the places of rows along both axes."""
-
-OPEN = {
-    PLATEAU: ("X", "levels off before"),
-    ABOVE: ("v", "crosses below"),
-}
-OTHERWISE_OPEN = ("^", "not reached, crosses above")
-"""The mark and the legend entry of a cell without an estimate, by its state if it has
-one in OPEN.
-"""
 
 HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True}
 THEORY: Style = {"linestyle": DASH, "marker": "none", "width": 0.75}
@@ -131,6 +121,10 @@ class Panel:
         return np.ma.masked_invalid(floats(z))
 
 
+Hollow = tuple[str, Style, Table]
+"""A kind of hollow marks: the name in the legend, the style, and the marked rows."""
+
+
 @dataclass(frozen=True)
 class Layer:
     """The base class of layers.
@@ -169,8 +163,19 @@ class Layer:
         """Yields the entries of the layer in the legend."""
         if self.legend and len(self.table):
             yield entry(self.legend, **self.usual | self.style)
-        if some_lost(self.table[self.table[self.y].notna()]).any():
-            yield entry(LOST, **HOLLOW | {"marker": "o", "linestyle": "-"})
+        for name, style, rows in self.hollow(self.table):
+            if len(rows):
+                yield entry(name, **HOLLOW | {"marker": "o"} | style)
+
+    def hollow(self, rows: Table) -> Iterator[Hollow]:
+        """Yields each kind of hollow marks among rows."""
+        return iter(())
+
+    def draw_hollow(self, panel: Panel, rows: Table, style: Style) -> None:
+        """Draws the hollow marks of a line over its other marks."""
+        for _, mark, marked in self.hollow(rows):
+            if len(marked):
+                panel.ax.plot(marked[X], marked[Y], **style | mark | keywords(HOLLOW))
 
 
 @dataclass(frozen=True)
@@ -189,18 +194,12 @@ class Polyline(Layer):
         style = keywords(style | self.style)
         if panel.has_names:
             style["linestyle"] = "none"
-        parts = [rows]
-        if self.each:
-            parts = [part for _, part in rows.groupby(self.each)]
-        for part in parts:
-            few = few_seeds(part)
-            joined, single = part[~few], part[few]
+        for _, part in groups(rows, filter(None, [self.each])):
+            joined = part[~few_seeds(part)]
             panel.ax.plot(joined[X], joined[Y], **style)
             if "low" in part:
                 _draw_band(panel, joined, style)
-            _draw_lost(panel, joined, style)
-            if len(single):
-                panel.ax.plot(single[X], single[Y], **style | keywords(HOLLOW))
+            self.draw_hollow(panel, part, style)
 
     def heights(self, panel: Panel) -> Sequence[str]:
         if not panel.is_log:
@@ -208,17 +207,11 @@ class Polyline(Layer):
         # on a log axis, predictions and bands may lie beyond the limits
         return [Y] if "n_seeds" in self.table else []
 
-    def entries(self) -> Iterator[Artist]:
-        yield from super().entries()
-        if few_seeds(self.table).any():
-            yield entry("few seeds", marker="o", **HOLLOW)
-
-
-def _draw_lost(panel: Panel, rows: Table, style: Style) -> None:
-    """Draws open marks over those of rows for which some seeds have no value."""
-    lost = rows[some_lost(rows)]
-    if len(lost):
-        panel.ax.plot(lost[X], lost[Y], **style | keywords(HOLLOW))
+    def hollow(self, rows: Table) -> Iterator[Hollow]:
+        if "n_lost" in rows:
+            known = rows[rows[self.y].notna()]
+            yield LOST, {"linestyle": "-"}, known[known["n_lost"] > 0]
+        yield "few seeds", {}, rows[few_seeds(rows)]
 
 
 def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
@@ -234,9 +227,9 @@ def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
 class Points(Layer):
     """Estimates with bars from `lo` to `hi`, and open marks.
 
-    If the table has columns `state` and `tried`, cells with a value of `tried` have an
-    open mark at the value of `tried`. `joined` is whether a line joins the estimates,
-    and `across` whether bars are along x.
+    If the table has the columns `state`, `censored` and `tried`, cells with a value of
+    `tried` have an open mark at this value. `joined` is whether a line joins the
+    estimates, and `across` whether bars are along x.
     """
 
     joined: bool = False
@@ -257,10 +250,7 @@ class Points(Layer):
             shown |= {"elinewidth": 0.8, "zorder": 3, "yerr": _bars(known, Y)}
             shown["capsize"] = 1.5
         panel.ax.errorbar(known[X], known[Y], **shown)
-        _draw_lost(panel, known, style | {"zorder": 4})
-        for (marker, _), cells in _by_mark(rows):
-            hollow: Style = style | {"marker": marker} | keywords(HOLLOW)
-            panel.ax.plot(cells[X], cells["tried"], **hollow)
+        self.draw_hollow(panel, rows, style | {"zorder": 4})
 
     def heights(self, panel: Panel) -> Sequence[str]:
         bars = () if self.across else ("lo", "hi")
@@ -269,22 +259,17 @@ class Points(Layer):
     def is_aside(self, panel: Panel) -> bool:
         return not (panel.y or self.across or self.joined)
 
-    def entries(self) -> Iterator[Artist]:
-        yield from super().entries()
-        for (marker, name), _ in _by_mark(self.table):
-            yield entry(name, marker=marker, **HOLLOW)
-
-
-def _by_mark(rows: Table) -> Iterable[tuple[tuple[str, str], Table]]:
-    """Returns the rows without an estimate by their mark and its legend entry."""
-    if "tried" not in rows:
-        return ()
-    rows = rows[rows["tried"].notna()]
-    states = rows["state"]
-    if "censored" in rows:
-        states = states.mask(rows["censored"] == "left", ABOVE)
-    marks = [OPEN.get(state, OTHERWISE_OPEN) for state in states]
-    return rows.groupby(pd.Series(marks, rows.index, dtype=object))
+    def hollow(self, rows: Table) -> Iterator[Hollow]:
+        if "tried" not in rows:
+            return
+        is_open = rows["tried"].notna()
+        yield LOST, {"linestyle": "-"}, rows[~is_open & (rows["state"] == LOST)]
+        rows = rows.assign(**{Y: rows["tried"]})[is_open]
+        is_above, levels_off = rows["censored"] == "left", rows["state"] == PLATEAU
+        yield "levels off before", {"marker": "X"}, rows[levels_off]
+        beyond = rows[~is_above & ~levels_off]
+        yield "not reached, crosses above", {"marker": "^"}, beyond
+        yield "crosses below", {"marker": "v"}, rows[is_above]
 
 
 def _bars(rows: Table, name: str) -> np.ndarray | None:
@@ -437,26 +422,14 @@ def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     return rows.sort_values([*by], key=rank).to_dict("records")
 
 
-def few_seeds(rows: Table) -> np.ndarray:
+def few_seeds(rows: Table) -> Table:
     """Returns a mask of the rows with less than half as many runs as another.
 
     Runs without a value count.
     """
-    if "n_seeds" not in rows:
-        return np.zeros(len(rows), bool)
-    n_runs = rows["n_seeds"] + rows.get("n_lost", 0)
-    return (n_runs < 0.5 * n_runs.max()).to_numpy()
-
-
-def some_lost(rows: Table) -> np.ndarray:
-    """Returns a mask of the rows, of means or of thresholds, for which some seeds have
-    no value.
-    """
-    if "n_lost" in rows:
-        return (rows["n_lost"] > 0).to_numpy()
-    if "state" in rows:
-        return (rows["state"] == LOST).to_numpy()
-    return np.zeros(len(rows), bool)
+    counts = rows.reindex(columns=["n_seeds", "n_lost"], fill_value=0)
+    n_runs = counts.sum(axis=1)
+    return n_runs < 0.5 * n_runs.max()
 
 
 def scale_of(column: Table) -> str:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -83,13 +83,6 @@ LONGEST_LEGEND = 40
 
 MAX_TEXT = 60
 """The largest number of characters that a figure shows of a value."""
-
-
-class Rendered(NamedTuple):
-    """The SVG of a figure for a page, and its files as a dict from name to bytes."""
-
-    svg: str
-    files: dict[str, bytes]
 
 
 def sized(size: str | None) -> Size | None:
@@ -348,8 +341,11 @@ def interval(value: float, low: float, high: float) -> str:
     return f"{rounded(value)} [{rounded(low)}, {rounded(high)}]"
 
 
-def rendered(figure: Figure, name: str, formats: Sequence[str]) -> Rendered:
-    """Returns the SVG of a figure, and its files, whose names are `<name>.<format>`.
+def rendered(
+    figure: Figure, name: str, formats: Sequence[str]
+) -> tuple[str, dict[str, bytes]]:
+    """Returns the SVG of a figure for a page, and its files as a dict from name to
+    bytes. The names are `<name>.<format>`.
 
     The ids in the SVG for a page begin with `svg-` and the name, so that they are
     unique in the page. No SVG contains text of the figure. Letters are outlines, and
@@ -373,4 +369,4 @@ def rendered(figure: Figure, name: str, formats: Sequence[str]) -> Rendered:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>svg-{name}-", svg)
     size = r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"'
-    return Rendered(re.sub(size, "", svg, count=1), files)
+    return re.sub(size, "", svg, count=1), files

@@ -28,9 +28,9 @@ from ...theory.limits import warn_of_limits
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.noise import has_score_noise
 from ...theory.tables import is_setting
-from ..fit.columns import Table, groups, is_numeric, n_values, without
+from ..fit.columns import Table, groups, n_values, without
 from ..fit.table_axes import unstated
-from .layers import THEORY, Contour, Layer, Polyline, values_of, where
+from .layers import THEORY, Axis, Contour, Layer, Polyline, values_of, where
 from .style import Style
 from .table_of_runs import Runs, averaged, with_columns
 
@@ -100,9 +100,7 @@ class Theory:
         cells = self._cells(runs.along)
         predicted = self._predict(cells, runs.along, theta)
         cells = cells[[*runs.axes]].assign(theory=predicted)
-        if not runs.axes:
-            return table.merge(cells, how="cross")
-        return table.merge(cells, on=[*runs.axes], how="left")
+        return table.merge(cells, how="left" if runs.axes else "cross")
 
     def reason(self) -> str:
         """Returns a sentence that counts the cells without a predicted accuracy.
@@ -159,14 +157,15 @@ class Theory:
         cells = with_columns(self._cells(critical), x)
         others = without(filter(_matters, cells), [*by, x, critical])
         lines = [where(cells, values) for values in values_of(cells, by)]
-        is_line = x in self.runs.rows and is_setting(x) and _is_smooth(cells[x])
+        is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH
+        is_line = is_line and Axis.of(cells, x).kind == "log"
         for rows in lines:
             follows = bool((rows[others].nunique() > 1).any())
             is_line = is_line and len(rows) > 1 and not follows
         if is_line:
             lines = [_with_places_between(rows, x) for rows in lines]
         table = pd.concat(lines, ignore_index=True)
-        predicted = self._predict(table, critical, theta, x if is_line else "")
+        predicted = self._predict(table, critical, theta)
         if np.isnan(predicted).all():
             return []
         shown = table[[x, *by]].assign(theory=predicted)
@@ -177,18 +176,16 @@ class Theory:
         cells: Table,
         critical: str = "",
         theta: float = 0.5,
-        x: str = "",
         reasons: list[TheoryError] | None = None,
     ) -> list[float]:
         """Returns the accuracy of each cell at its N, or its critical value at theta;
         nan where theory covers none, for which `reasons` gets the errors.
 
-        Neighbours of a line along `x` are a guess at the next critical value.
+        Critical values are looked for where the values before them lead.
         """
         values: list[float] = []
-        places = cells[x].tolist() if critical and x else []
         for at in cells.to_dict("records"):
-            guess = _next_value(places, values)
+            guess = _next_value(values) if critical else math.nan
             try:
                 values.append(self._predict_one(at, critical, theta, guess))
             except TheoryError as error:
@@ -221,16 +218,12 @@ class Theory:
         return self._known[key]
 
 
-def _next_value(places: Sequence[float], values: Sequence[float]) -> float:
-    """Returns a guess at the next of the values at these places: that of the power law
-    through the last two on the same line, else the last value. It is nan at the start.
+def _next_value(values: Sequence[float]) -> float:
+    """Returns a guess at the next of the values along a line, whose places are about
+    evenly spaced: they grow by the same factor again. It is nan at the start.
     """
-    n = len(values)
-    before, last, here = places[n - 2 : n + 1] if n > 1 and places else (0, 0, 0)
-    if not before < last < here:
-        return values[-1] if values else math.nan
-    power = math.log(values[-1] / values[-2]) / math.log(last / before)
-    return values[-1] * (here / last) ** power
+    before, last = [math.nan, math.nan, *values][-2:]
+    return last if math.isnan(before) else last * last / before
 
 
 def _apply(
@@ -251,13 +244,6 @@ def _apply(
 def _matters(name: str) -> bool:
     """Whether formulas depend on a setting."""
     return name in (*FIELDS_OF_MODEL, "N", "step") or (is_setting(name) and "." in name)
-
-
-def _is_smooth(column: Table) -> bool:
-    """Whether theory is a smooth function of a setting."""
-    if not is_numeric(column) or column.name in NOT_SMOOTH:
-        return False
-    return bool(column.min() > 0)
 
 
 def _with_places_between(rows: Table, name: str) -> Table:

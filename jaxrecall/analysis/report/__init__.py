@@ -35,7 +35,6 @@ from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
 from ...sweep.store.table import is_ours
-from ...sweep.summary import MEAN
 from ..figures import charts
 from ..figures.figure import Chart
 from ..figures.layers import ordered
@@ -49,6 +48,7 @@ from ..figures.style import (
     text,
 )
 from ..figures.table_of_runs import (
+    PROVENANCE,
     Places,
     Runs,
     arranged,
@@ -118,7 +118,6 @@ def write(
     runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
     _places(runs, options)
     fitted = runs.fitted(options.theta, partial(on_progress, "fitting"))
-    rows = {"rows": len(every)}
     facts = manifest = {}
     if is_folder:
         facts = survey(table)
@@ -133,7 +132,7 @@ def write(
         *map("theory: {}".format, predicted.messages.values()),
     ]
     html = page(
-        rows=rows,
+        rows={"rows": len(every)},
         title=f"{name}: how critical {along} scales",
         question=question(runs, options.theta, predicted),
         axes=axes(runs),
@@ -192,12 +191,12 @@ def _pictures(
             on_progress(f"drawing {name}", 0, 0)
             figure = replace(chart, size=size).figure()
             svg, files = rendered(figure, name, options.format)
-            points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
-            width = f"{points / 72 / PAGE * 56:.0f}"
+            width = f"{figure.get_figwidth() / PAGE * 56:.0f}"
             kind, _, _ = name.partition("-")
             caption = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-            words = (name, heading, chart.remark, caption)
-            pictures.append(Picture(*words, width, svg, files))
+            remark = chart.remark
+            picture = Picture(name, heading, remark, caption, width, svg, files)
+            pictures.append(picture)
     return pictures
 
 
@@ -311,7 +310,8 @@ def _charts(
     runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[list[str], str, Chart]]:
     """Yields the words of the name, the heading and the chart of each figure."""
-    along, theta, measure = runs.along, options.theta[0], runs.measure
+    along, theta = runs.along, options.theta[0]
+    subject = f"{runs.measure[:1].upper()}{runs.measure[1:]} against"
     x, lines, panels = _places(runs, options)
     stars = {one: runs.thresholds(fitted, one) for one in options.theta}
     marks = pd.concat(stars.values(), ignore_index=True)
@@ -333,12 +333,12 @@ def _charts(
     rest = [axis for axis in runs.axes if axis not in first]
     by, others = in_one_panel(runs.levels, first, rest)
     chart = charts.accuracy(runs, along, by, others, marks, predicted)
-    yield ["accuracy"], f"{_capital(measure)} against {along}", chart
+    yield ["accuracy"], f"{subject} {along}", chart
 
     if x and x not in runs.sizes:
         place = arranged(runs.sizes, runs.every, x, lines, panels)
         chart = charts.accuracy(runs, x, place.lines, place.panels)
-        yield ["accuracy", "against"], f"{_capital(measure)} against {x}", chart
+        yield ["accuracy", "against"], f"{subject} {x}", chart
 
     for a, b in maps:
         words = ["phase"]
@@ -352,18 +352,12 @@ def _charts(
         yield ["collapse"], "Data collapse", chart
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
     """Returns a paragraph about what is asked, and how many runs answer it."""
     along, seeds = runs.along, runs.rows["seed"].nunique()
-    subject = f"the mean {runs.roles.measure} over seeds"
+    subject = f"the {runs.summary} {runs.roles.measure} over seeds"
     if runs.summary.is_share:
         subject = f"the fraction of {runs.measure}"
-    elif runs.summary != MEAN:
-        subject = f"the {runs.measure} over seeds"
     values = ", ".join(f"{theta:g}" for theta in thetas)
     cells = plural(groups(runs.levels, runs.axes).ngroups, "configuration")
     told = (
@@ -440,17 +434,7 @@ def _star(row: Mapping[str, Any]) -> str:
     return f"{sign} {text(row['tried'])}, {row['state']}"
 
 
-SETUP = (
-    "status",
-    "root_seed",
-    "code_version",
-    "precision",
-    "dtype",
-    "jax_version",
-    "device_kind",
-    "cpu_model",
-    "form",
-)
+SETUP = ("status", "root_seed", *PROVENANCE)
 """The columns whose values are listed and counted in the section on provenance."""
 
 STATED = ("versions", "commit", "xla_flags", "command")
