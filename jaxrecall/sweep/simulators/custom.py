@@ -173,10 +173,8 @@ class Simulator:
     """Whether the columns are known, before any point is made."""
 
     has_theory: ClassVar[bool] = False
-    """Whether the formulas of `jaxrecall.theory` are about the points."""
-
-    rises_elsewhere: ClassVar[bool] = False
-    """Whether the accuracy is known to rise along the fields that are not in `rises`.
+    """Whether the formulas of `jaxrecall.theory` are about the points. The accuracy is
+    then known to rise along the fields that are not in `rises`.
     """
 
     samples: ClassVar[str] = ""

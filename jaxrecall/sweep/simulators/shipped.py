@@ -52,7 +52,6 @@ class RecallSimulator(Simulator):
 
     costs_known = True
     has_theory = True
-    rises_elsewhere = True
     samples = "N"
     other_rate: ClassVar = {"kappa": "gamma", "gamma": "kappa"}
 
