@@ -33,7 +33,7 @@ from jaxrecall.model.reference.realization import Realization, run_keys
 from jaxrecall.model.reference.steps import ThreeStep, three_step
 from jaxrecall.simulator import descent, program
 from jaxrecall.simulator.arguments import Arguments, arguments
-from jaxrecall.simulator.program_shape import COMPILATION, Shape
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import finish, noise_columns
 from jaxrecall.simulator.world import World, draw
 
@@ -299,8 +299,8 @@ def fits(shape: Shape, point: Point) -> bool:
     if point.V > shape.V or point.d > shape.d or point.m > shape.m:
         return False
     needed = Shape.sized(point, shape.V, shape.d, shape.m)
-    compiled = {name: getattr(shape, name) for name in COMPILATION}
-    return replace(needed, tile=shape.tile, **compiled) == shape
+    compiled = replace(needed, light=shape.light, quick=shape.quick)
+    return replace(compiled, tile=shape.tile) == shape
 
 
 def drawn(

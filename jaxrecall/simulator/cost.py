@@ -93,8 +93,8 @@ class Work(NamedTuple):
     def __add__(self, other: Work) -> Work:
         return Work(*map(operator.add, self, other))
 
-    def times(self, n: float) -> Work:
-        return Work(*(round(n * each) for each in self))
+    def times(self, n: int) -> Work:
+        return Work(*(n * each for each in self))
 
 
 @lru_cache(2**16)

@@ -36,11 +36,6 @@ follow: the masks of rare and of frequent tokens.
 ROWS = 128
 """The number of items that are compared with their labels at a time."""
 
-LEAST_WIDTH = 16
-"""The smallest useful number of columns. A matrix product with fewer columns is not
-faster.
-"""
-
 
 class Comparison(NamedTuple):
     """Comparisons of predictions with labels: one entry per item, or sums of
@@ -306,7 +301,7 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
         item = start + jnp.arange(width, dtype=i32)[None]
         new = (item >= c * width) & (item < world.run.V)
         rows = lax.dynamic_slice_in_dim(answers, start, width)
-        logits = narrow_product(world, out, rows)
+        logits = out @ rows.T
         masked = jnp.where(new, logits, f32(-jnp.inf))
         is_label = y[:, None] == item
         others = jnp.where(is_label, f32(-jnp.inf), masked)
@@ -333,23 +328,6 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     lead = seen.of_label - seen.other
     margin = jnp.where(std > 0, lead / unless_zero(std), f32(0))
     return Comparison(seen.first == y, seen.n_top > 1, margin)
-
-
-def narrow_product(world: World, a: Array, b: Array) -> Array:
-    """The product a @ b^T of a (n, d) and b (k, d).
-
-    If d of the run is at most a quarter of the padded d, only the first quarter of the
-    columns is multiplied. This avoids multiplying mostly padding. Vmapped runs always
-    multiply all columns, because they would compute both products.
-    """
-    narrow = world.shape.d // 4
-    if world.vmapped or narrow < LEAST_WIDTH:
-        return a @ b.T
-
-    def quarter() -> Array:
-        return a[:, :narrow] @ b[:, :narrow].T
-
-    return lax.cond(world.run.d <= narrow, quarter, lambda: a @ b.T)
 
 
 def draw_check(world: World) -> Array:

@@ -272,12 +272,13 @@ def compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
     the program is damaged, damaged files are removed, and the program is compiled and
     stored again.
     """
+    known = supported(options)
     with warnings.catch_warnings():
         # the disk may be full
         warnings.filterwarnings("ignore", NOT_WRITTEN)
         warnings.filterwarnings("error", NOT_READ)
         try:
-            return _compile(lowered, options)
+            return lowered.compile(compiler_options=known)
         except UserWarning as warning:
             damaged = re.match(NOT_READ, str(warning))
             if not damaged:
@@ -285,13 +286,7 @@ def compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
         warnings.filterwarnings("ignore", NOT_READ)
         folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
         remove_damaged(folder, damaged[1])
-        return _compile(lowered, options)
-
-
-def _compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
-    with suppress(jax.errors.JaxRuntimeError):
-        return lowered.compile(compiler_options=dict(options))
-    return lowered.compile(compiler_options=supported(options))
+        return lowered.compile(compiler_options=known)
 
 
 def supported(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,10 +82,7 @@ An accelerator has about a hundred processors, so each then reads a thousand sam
 """
 
 
-COMPILATION = ("light", "quick", "quick_fallback")
-"""The fields that say how a program and its fallback are compiled."""
-
-UNLABELLED = ("V", "d", "m", "tile", "columns", *COMPILATION)
+UNLABELLED = ("V", "d", "m", "tile", "columns", "light", "quick")
 """The fields that `Shape.label` omits or includes only as sizes."""
 
 
@@ -165,9 +162,6 @@ class Shape:
     The plan chooses a quick program if its runs take a moment in any program.
     """
 
-    quick_fallback: bool = False
-    """Whether the program that repeats rejected runs is quick."""
-
     exact_sizes: bool = False
     """Whether V, d and m equal those of the point.
 
@@ -217,11 +211,15 @@ class Shape:
     def fallback(self) -> Shape | None:
         """The shape of the program that repeats runs rejected by the error bound. None
         if the form is exact.
+
+        The fallback of a light program is quick, because few runs are rejected. One
+        with a pool is quick only if the program is, because its runs take long.
         """
         form = self.trained_by.fallback
         if form is None:
             return None
-        return replace(self, form=form, quick=self.quick_fallback, quick_fallback=False)
+        is_quick = self.quick or (self.light and not self.pool)
+        return replace(self, form=form, quick=is_quick)
 
     @property
     def variant(self) -> tuple[object, ...]:

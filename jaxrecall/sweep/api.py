@@ -112,17 +112,16 @@ def run(
         >>> df = jaxrecall.run(walk, axes=axes, static="n", measure="end", seeds=8)
     """
     _check(workers, simulator, out, columns)
-    if isinstance(grid, Simulator) or callable(grid):
+    allowed = "a dict from parameters to their values"
+    axes = expect("axes", {} if axes is None else axes, Mapping, allowed)
+    if callable(grid) and not isinstance(grid, Simulator):
+        grid = FunctionSimulator(grid, static, measure, axes, arrays)
+        static, measure, arrays = (), None, None
+    if isinstance(grid, Simulator):
         expect("simulator", simulator, NoneType, "one simulator or function")
-        allowed = "a dict from parameters to their values"
-        axes = expect("axes", {} if axes is None else axes, Mapping, allowed)
-        if isinstance(grid, Simulator):
-            simulator = grid
-        else:
-            simulator = FunctionSimulator(grid, static, measure, axes, arrays)
-            static, measure, arrays = (), None, None
-        grid, axes = {"blocks": [{"axes": axes}]} if axes else {}, None
-    if axes is not None or static or measure is not None or arrays is not None:
+        simulator = grid
+        grid, axes = {"blocks": [{"axes": axes}]} if axes else {}, {}
+    if axes or static or measure or arrays:
         raise UsageError(
             "axes, static, measure, arrays: got with a grid or a simulator, which has"
             " its own; allowed: with a function as the first argument"
@@ -245,36 +244,19 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         >>> df = jaxrecall.run(grid, seeds=100)
         >>> jaxrecall.thresholds(df)
     """
-    if not isinstance(source, pd.DataFrame):
-        return _thresholds_in(source)
-    cells = source.attrs.get(THRESHOLDS)
-    if cells is None:
+    allowed = "what `run` returned for a grid with a search"
+    if isinstance(source, pd.DataFrame):
+        if THRESHOLDS in source.attrs:
+            return _table_of(source.attrs[THRESHOLDS])
         raise UsageError(
-            "source: got a table without thresholds; allowed: what `run` returned for a"
-            f" grid with a search. {ADVICE}"
+            f"source: got a table without thresholds; allowed: {allowed}. {ADVICE}"
         )
-    return _table_of(cells)
-
-
-def _thresholds_in(folder: str | os.PathLike[str]) -> pd.DataFrame:
-    expect(
-        "source",
-        folder,
-        (str, os.PathLike),
-        "what `run` returned for a grid with a search, or the results folder of a"
-        " search",
-    )
+    allowed += ", or the results folder of a search"
+    folder = expect("source", source, (str, os.PathLike), allowed)
     path = local_path(os.fspath(folder)) / "search.json"
     try:
         return _table_of(read_json(path)["cells"])
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-    ) as error:
+    except Exception as error:  # a damaged file may raise any class
         raise StoreError(
             f"{path}: is no result of a search ({type(error).__name__}); allowed: its"
             f" results folder. {ADVICE}"

@@ -140,7 +140,7 @@ def _cells(grid: Grid, search: Search) -> list[SearchedCell]:
     is_other = search.of not in (None, simulator.accuracy)
     is_known = search.axis in simulator.rises and not is_other
     is_known = is_known or search.rises is not None
-    assumed = not is_known and (is_other or not simulator.rises_elsewhere)
+    assumed = not is_known and (is_other or not simulator.has_theory)
     lattice = search.lattice(grid.names)
     for line in grid.lines:
         levels = {k: level for k, level in lattice.items() if level in line.levels}

@@ -173,10 +173,8 @@ class Simulator:
     """Whether the columns are known, before any point is made."""
 
     has_theory: ClassVar[bool] = False
-    """Whether the formulas of `jaxrecall.theory` are about the points."""
-
-    rises_elsewhere: ClassVar[bool] = False
-    """Whether the accuracy is known to rise along the fields that are not in `rises`.
+    """Whether the formulas of `jaxrecall.theory` are about the points. The accuracy is
+    then known to rise along the fields that are not in `rises`.
     """
 
     samples: ClassVar[str] = ""
@@ -197,7 +195,8 @@ class Simulator:
         name: str = "",
     ):
         rises = {} if rises is None else rises
-        problems = _problems(fn, fields, columns, accuracy, version, jit)
+        problems = _problems(fn, fields, version)
+        problems += problems_of_columns(columns, fields, jit, "accuracy", accuracy)
         problems += _problems_of_rises(rises, fields)
         if name:
             problems += _problems_of_name("name", name)
@@ -225,18 +224,15 @@ class Simulator:
         arguments: list[tuple[str, str, Any]] = []
         for name, given in declarations.items():
             declaration = Declaration(*given)
-            kind = declaration.kind.__name__
-            arguments.append((name, kind, declaration.field(name)))
+            kind, meaning = declaration.kind, declaration.meaning
+            arguments.append((name, kind.__name__, declaration.field(name)))
             if declaration.treated == "static":
                 self.static.append(name)
             elif declaration.treated == "traced":
-                self.traced[name] = kind
-            if declaration.meaning:
-                self.labels[name] = declaration.meaning
-            self.field_columns[name] = (
-                TYPES[declaration.kind],
-                declaration.meaning or name,
-            )
+                self.traced[name] = kind.__name__
+            if meaning:
+                self.labels[name] = meaning
+            self.field_columns[name] = TYPES[kind], meaning or name
         self.set_columns(columns)
         self.Point = make_dataclass(
             "Point",
@@ -471,15 +467,10 @@ def x64() -> bool:
     return str(on).lower() in ("1", "true", "t", "yes", "y", "on")
 
 
-def _problems(
-    fn: object,
-    fields: Mapping[str, Any],
-    columns: Mapping[str, Any],
-    accuracy: object,
-    version: object,
-    jit: object,
-) -> list[str]:
-    """Returns messages about mistakes in the arguments of `Simulator`."""
+def _problems(fn: object, fields: Mapping[str, Any], version: object) -> list[str]:
+    """Returns messages about mistakes in the function, the fields and the version of a
+    simulator.
+    """
     lines = []
     if not callable(fn):
         lines.append(f"fn: got {shown(fn)}; allowed: a function of a point and a key")
@@ -493,7 +484,7 @@ def _problems(
                 f" name. Such columns: {', '.join(OF_RESULTS)}"
             )
         lines += _problems_of_field(name, given)
-    return lines + problems_of_columns(columns, fields, jit, "accuracy", accuracy)
+    return lines
 
 
 def problems_of_columns(
@@ -524,8 +515,7 @@ def problems_of_columns(
                 " allowed: int, float, bool, or jit=False"
             )
         elif len(given) == 3:
-            is_own = given[2] == name and name in columns
-            lines += [] if is_own else _problems_of_name("columns", given[2])
+            lines += _problems_of_name("columns", given[2])
         elif given[0] in (float, int):
             numbers.append(name)
     if measure not in numbers:
@@ -784,15 +774,15 @@ def _as_cell(name: str, kind: str, value: Any) -> Any:
 
     Raises ValueError if the value cannot be converted.
     """
-    shape = np.shape(value)
-    if kind.startswith(LIST) and len(shape) == 1:
-        of_entry = kind.removeprefix(LIST)
-        return [_as_cell(name, of_entry, entry) for entry in np.asarray(value)]
-    if shape != () or kind.startswith(LIST):
-        allowed = "a list of numbers" if kind.startswith(LIST) else "one number"
+    shape, is_list = np.shape(value), kind.startswith(LIST)
+    if len(shape) != is_list:
+        allowed = "a list of numbers" if is_list else "one number"
         raise ValueError(
             f"the simulator returned {name} of shape {shape}; allowed: {allowed}"
         )
+    if is_list:
+        of_entry = kind.removeprefix(LIST)
+        return [_as_cell(name, of_entry, entry) for entry in np.asarray(value)]
     if hasattr(value, "item"):
         value = value.item()
     if value is None:

@@ -117,10 +117,9 @@ class FunctionSimulator(Simulator):
         steps = np.shape(returned.get(STEP, 0))
         for name, value in returned.items():
             kind, shape = _kind_of_column(value), np.shape(value)
-            if kind and shape in ((), steps) and name not in self.array_axes:
-                columns[name] = kind, name
-            elif kind and name in self.array_axes and len(shape) - len(steps) in (0, 1):
-                columns[name] = kind, name, self.array_axes[name]
+            axis = [self.array_axes[name]] if name in self.array_axes else []
+            if kind and shape[: len(shape) - len(axis)] in ((), steps):
+                columns[name] = kind, name, *axis
             else:
                 example = f"arrays={{{name!r}: 'task'}}"
                 lines.append(

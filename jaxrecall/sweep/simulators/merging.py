@@ -21,9 +21,6 @@ from ...simulator.cost import Work, amount, work
 from ...simulator.program_shape import Shape
 from . import grouped
 
-REJECTED = 0.1
-"""The share of runs that error bounds are assumed to reject: 0.04 in the quickstart."""
-
 
 @dataclass
 class PlannedProgram:
@@ -82,30 +79,17 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     fallback may have to be compiled in any case.
     """
     shape = member.shape
-    compiled = {shape: shape.compile_seconds}
+    costs = {shape: member.seconds()}
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
         for each in light, replace(light, quick=True):
-            compiled[each] = each.compile_seconds
+            costs[each] = replace(member, shape=each).seconds()
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
-            compiled[other] = 0.5 * other.compile_seconds
-    costs = {
-        each: amount(each, member.runs).seconds + compiling
-        for each, compiling in compiled.items()
-    }
-    return _with_fallback(min(costs, key=costs.__getitem__), member.runs)
-
-
-def _with_fallback(shape: Shape, runs: Work) -> Shape:
-    """Returns the program with a quick fallback if this saves time, else as it is."""
-    costs = {}
-    for each in shape, replace(shape, quick_fallback=True):
-        if each.light and each.fallback:
-            rejected = PlannedProgram(each.fallback, [], runs.times(REJECTED))
-            costs[each] = rejected.seconds()
-    return min(costs, key=costs.__getitem__, default=shape)
+            shared = replace(member, shape=other).seconds()
+            costs[other] = shared - 0.5 * other.compile_seconds
+    return min(costs, key=costs.__getitem__)
 
 
 def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:

@@ -21,7 +21,7 @@ from ...model.laws.law import class_name
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...model.source import source_digest
 from ...simulator.cost import amount, peak_bytes, work
-from ...simulator.program_shape import COMPILATION, Shape
+from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Program, Room, Rows
 from .custom import ACCURACY, Simulator
@@ -52,7 +52,6 @@ class RecallSimulator(Simulator):
 
     costs_known = True
     has_theory = True
-    rises_elsewhere = True
     samples = "N"
     other_rate: ClassVar = {"kappa": "gamma", "gamma": "kappa"}
 
@@ -97,8 +96,7 @@ class RecallSimulator(Simulator):
         if not like:
             return Shape.tight(point)
         shape = Shape.sized(point, like.V, like.d, like.m)
-        compiled = {name: getattr(like, name) for name in COMPILATION}
-        return replace(shape, **compiled)
+        return replace(shape, light=like.light, quick=like.quick)
 
     def programs(self, points: Mapping[Point, int]) -> dict[Point, Program]:
         if self.own:

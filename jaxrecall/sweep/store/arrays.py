@@ -31,7 +31,7 @@ def explode(frame: pd.DataFrame, axis: str) -> pd.DataFrame:
             f"explode: got {axis!r}; allowed: an axis of arrays: {allowed}"
         )
     long = frame.explode(names, ignore_index=True)
-    long = long.assign(**{name: long[name].infer_objects() for name in names})
+    long[names] = long[names].infer_objects()
     if axis not in names:
         counts = [np.arange(1, len(entries) + 1) for entries in frame[names[0]]]
         long[axis] = np.concatenate(counts)
