@@ -29,5 +29,4 @@ from .sweep.simulators.custom import Simulator as Simulator
 from .sweep.simulators.function import field as field
 from .sweep.simulators.function import simulator as simulator
 from .sweep.simulators.shipped import simulate as simulate
-from .sweep.store.arrays import explode as explode
 from .sweep.store.load import load as load

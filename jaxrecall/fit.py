@@ -162,7 +162,6 @@ def add_table_options(add: Callable[..., object]) -> None:
         ),
     )
     # an option of earlier versions, which has no effect
-    add("--resamples", type=int, help=argparse.SUPPRESS)
 
 
 def _add_laws(add: Callable[..., object]) -> None:

@@ -27,7 +27,7 @@ from jaxtyping import PyTree
 from ..errors import PointError, Problem, expect
 from . import recall as model
 from .point import Point, gamma_per_kappa
-from .recall import Attend, Readout, plain_readout, softmax_attention, traceable
+from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
@@ -200,7 +200,8 @@ def three_step(
 
     The steps are those of `recipe` with the gradient of `jaxrecall.model.loss`, in the
     dtype of the embeddings. They are compiled once for equal shapes, points and
-    functions, also for functions that are made anew, such as closures.
+    functions. A closure that is made anew is another function; for parameters that
+    change, use a module of equinox.
     `jaxrecall.reference.three_step` takes the same steps in closed form, in NumPy and
     float64.
 
@@ -230,8 +231,8 @@ def three_step(
     return _three_step(
         jax.tree.map(jnp.asarray, realization),
         Rates(*(jnp.asarray(rate, dtype) for rate in rates)),
-        traceable(attend),
-        traceable(readout),
+        attend,
+        readout,
         point,
         chunk,
     )

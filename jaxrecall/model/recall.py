@@ -25,15 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Number
-from types import CellType, FunctionType
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
+from jax.tree_util import Partial
 
 from .activations import Activation
 from .laws.law import find_law
@@ -70,51 +68,11 @@ returns logits (V,).
 """
 
 
-class _Code:
-    """The code of a function. Two closures of one function have equal code."""
-
-    def __init__(self, fn: FunctionType):
-        self.fn = fn
-        self.key = fn.__code__, id(fn.__globals__), fn.__defaults__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Code) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.fn.__code__)
-
-
-class Closure(eqx.Module):
-    """A function as a pytree of the values that it uses: those that it encloses, and
-    the numbers, arrays and functions among its global names.
-
-    JAX traces these values, and compiles again only if the code changes, or a value
-    that is no array.
-    """
-
-    enclosed: tuple[Any, ...]
-    named: dict[str, Any]
-    code: _Code = eqx.field(static=True)
-
-    def __call__(self, *args: Any) -> Any:
-        fn = self.code.fn
-        names = fn.__globals__ | self.named
-        cells = tuple(map(CellType, self.enclosed))
-        made = FunctionType(fn.__code__, names, fn.__name__, fn.__defaults__, cells)
-        return made(*args)
-
-
 def traceable(fn: Any) -> Any:
-    """Returns a function as a pytree, and unchanged what is no plain function."""
-    if not isinstance(fn, FunctionType) or fn.__kwdefaults__:
-        return fn
-    enclosed = [cell.cell_contents for cell in fn.__closure__ or ()]
-    named = {}
-    for name in fn.__code__.co_names:
-        value = fn.__globals__.get(name)
-        if isinstance(value, (Number, Array, np.ndarray, FunctionType)):
-            named[name] = value
-    return Closure(tuple(enclosed), named, _Code(fn))
+    """Returns a function as a pytree: a module of equinox as it is, and any other
+    function without leaves.
+    """
+    return fn if isinstance(fn, eqx.Module) else Partial(fn)
 
 
 class Recall(eqx.Module):

@@ -273,7 +273,7 @@ def test_the_number_of_steps_is_an_axis_from_the_recipe_on():
 def test_the_command_line_chooses_steps(step, n, tmp_path, capsys):
     path = tmp_path / "t.parquet"
     FRAME.to_parquet(path)
-    arguments = [str(path), "--resamples", "100", "--step", *step.split()]
+    arguments = [str(path), "--step", *step.split()]
     assert fit.main(arguments) == 0
     assert f"{n} configurations: {n} cross" in capsys.readouterr().out
 
@@ -290,7 +290,7 @@ def test_the_command_line_chooses_steps(step, n, tmp_path, capsys):
     ],
 )
 def test_a_report_shows_the_last_step_or_those_chosen(step, shown, tmp_path):
-    path, small = tmp_path / "t.parquet", "--resamples 100 --surrogate 0 --format svg"
+    path, small = tmp_path / "t.parquet", "--format svg"
     FRAME.to_parquet(path)
     assert report_cli.main([str(path), *small.split(), *step]) == 0
     assert shown in (tmp_path / "t-report.html").read_text()

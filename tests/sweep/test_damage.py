@@ -25,7 +25,7 @@ seeds: 3
 blocks: [{axes: {d: [4], N: [16, 64, 256]}}]
 """
 COMMANDS = {"status": status, "fit": fit, "report": report, "compact": compact}
-OPTIONS = {"fit": ["--resamples", "100"], "report": ["--format", "svg"]}
+OPTIONS = {"fit": [], "report": ["--format", "svg"]}
 DEEP = "[" * 5000 + "]" * 5000
 NESTED = "[" * 400 + "]" * 400
 

@@ -31,7 +31,7 @@ from ..fit.checks import tried
 from ..fit.columns import Table, common, groups, no_numbers, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import plain_table
-from ..fit.repeated import choose_one, tell_apart
+from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
 from ..fit.steps import ALL, LAST, at_steps
 from . import charts
@@ -179,7 +179,7 @@ def figure(
     else:
         parts, more = _marks(df, axes, measured, others, has_lines)
     named += more
-    _check_few_lines(df, parts[0], named)
+    _check_few_lines(parts[0], named)
     table, shown = parts[0], measured[0]
     if len(parts) > 1:
         table, shown = _stacked(parts, measured), VALUE
@@ -407,7 +407,7 @@ def accuracy(
         marks = runs.thresholds(runs.fitted([theta]), theta)
     predicted = _theory(runs) if theory else None
     chart = charts.accuracy(runs, x, by, [], marks, predicted)
-    _check_few_lines(runs.given, chart.table, by)
+    _check_few_lines(chart.table, by)
     return _on(chart, ax, predicted)
 
 
@@ -660,14 +660,13 @@ def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
             raise UsageError(f"df: {name} {problem}")
 
 
-def _check_few_lines(df: Table, table: Table, lines: Sequence[str]) -> None:
+def _check_few_lines(table: Table, lines: Sequence[str]) -> None:
     """Raises UsageError if a table has more than MAX_LINES lines."""
     n = len(table.drop_duplicates([*lines])) if lines else 1
     if n > MAX_LINES:
         raise UsageError(
             f"lines: {n} lines of one {', '.join(lines)} each are too many;"
-            f" choose at most {MAX_LINES}, as in {choose_one(df, lines[:1])}, or"
-            " name axes in rows and columns of `figure`"
+            f" choose at most {MAX_LINES}, or name axes in rows and columns of `figure`"
         )
 
 

@@ -24,7 +24,6 @@ from ..fit.checks import tried
 from ..fit.columns import Table, common, groups, n_values, seed_columns, without
 from ..fit.repeated import (
     advise_on_copies,
-    choose_one,
     list_values,
     tell_apart,
     tell_repeated_apart,
@@ -450,12 +449,11 @@ def refuse_several(
 ) -> NoReturn:
     """Raises UsageError because rows have several values of the columns `names`.
 
-    The message contains an expression that selects rows of `df` with one value of each
-    column. `rows` has the index of `df`.
+    `rows` has the index of `df`.
     """
     stored = df.loc[rows.index]
     values = ", ".join(f"{name} ({list_values(stored[name])})" for name in names)
-    advice = f"choose one, as in {choose_one(stored, names)}"
+    advice = "choose one of each"
     if places:
         them = names[0] if len(names) == 1 else "them"
         advice += f", or name {them} in {places}"

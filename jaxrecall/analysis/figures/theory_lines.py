@@ -255,4 +255,5 @@ def _with_places_between(rows: Table, name: str) -> Table:
     if name in WHOLE:
         between = between.round().astype(tested[name].dtype)
     places = np.union1d(tested[name], between)
+    tested = tested.astype({name: places.dtype})
     return pd.merge_asof(pd.DataFrame({name: places}), tested, on=name)

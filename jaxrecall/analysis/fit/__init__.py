@@ -81,7 +81,6 @@ class Fit:
 def fit(
     frame: Table,
     thetas: float | Sequence[float] = (0.5,),
-    resamples: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
     step: Steps = LAST,
@@ -106,8 +105,6 @@ def fit(
         frame: one row per run; runs that train have one row per recorded step.
         thetas: the accuracy (fraction) that curves must cross, or several of them. For
             a measure that is no fraction, numbers in its units.
-        resamples: has no effect, because intervals are computed by leaving out one seed
-            at a time. The argument exists so that older calls still work.
         on_progress: a function that is called with the number of estimated curves and
             the total number of curves. A curve counts once for each theta.
         where: restricts the law to the configurations for which an expression of the

@@ -34,7 +34,7 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import advise_on_copies, choose_one
+from .repeated import advise_on_copies
 from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
@@ -356,8 +356,7 @@ def _refuse_runs_twice(
     stored = given.loc[frame.index]
     advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
     if mixed := varying(stored, common(("code_version", "precision"), stored)):
-        one = choose_one(stored, mixed)
-        advice = f"the table mixes {', '.join(mixed)}; keep one of each, as in {one}"
+        advice = f"the table mixes {', '.join(mixed)}; keep one of each"
     raise FitError(
         f"rows: {len(twice)} runs come more than once, the first at {where}; {advice}"
     )

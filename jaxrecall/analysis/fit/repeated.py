@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...errors import shortened
 from ...model.values import is_missing
 from .columns import AxisValue, Table, common, groups, rounded, without
 
-FEW, LONGEST = 3, 60
-"""The largest number of values of a column that a message lists, and of characters of
-a value.
-"""
+FEW = 3
+"""The largest number of values of a column that a message lists."""
 
 
 def tell_apart(
@@ -59,21 +58,6 @@ def tell_repeated_apart(
     return tell_apart(repeated, point, sorted(few, key=counts.__getitem__))
 
 
-def choose_one(stored: Table, names: Sequence[str]) -> str:
-    """Returns an expression that selects rows like the first one.
-
-    `stored` are rows of the table `df` as its owner has it.
-    """
-    conditions = []
-    for name in names:
-        value = stored[name].tolist()[0]
-        test = ".isna()" if is_missing(value) else f" == {_code(value)}"
-        conditions.append(f"df[{_code(name)}]{test}")
-    if len(conditions) > 1:
-        conditions = [f"({condition})" for condition in conditions]
-    return f"df[{' & '.join(conditions)}]"
-
-
 def advise_on_copies(
     stored: Table, point: Sequence[str], results: Sequence[str]
 ) -> str:
@@ -95,8 +79,7 @@ def list_values(column: Table) -> str:
     values = column.drop_duplicates().tolist()
     texts = []
     for value in values[:FEW]:
-        text = "missing" if is_missing(value) else _code(value)
-        texts.append(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+        texts.append("missing" if is_missing(value) else shortened(_code(value), 60))
     if len(values) > FEW:
         texts.append(f"and {len(values) - FEW} more")
     return ", ".join(texts)

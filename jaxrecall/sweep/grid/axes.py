@@ -219,11 +219,7 @@ class Names:
             try:
                 checked.append(check(each))
             except ValueError as error:
-                hint = ""
-                if self.is_whole(name) and each % 1:
-                    hint = "; round: int makes them whole"
-                wrong = f"one of its values is wrong: {error}{hint}"
-                raise ValueError(wrong) from None
+                raise ValueError(f"one of its values is wrong: {error}") from None
         return tuple(checked)
 
 

@@ -385,13 +385,7 @@ class _ExpandedBlock:
         """
         at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
         about = f", the first at {at}: {problem}" if at else f": {problem}"
-        name = problem.argument
-        if name in self.block.derive and self.names.is_whole(name):
-            value = self.candidate(self.values(row)).values[name]
-            if isinstance(value, float) and value % 1:
-                text = self.block.derive[name].text
-                about += f'; write {name}: "round({text})"'
-        searched = self.location_of(name) == ("search",)
+        searched = self.location_of(problem.argument) == ("search",)
         if problem.where and self.block.location and not searched:
             about += f'; where: ["{problem.where}"] would exclude them'
         return about

@@ -16,7 +16,7 @@ from pathlib import Path
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, plural
-from ...model.point import TRAINING, Run, RunId
+from ...model.point import Run, RunId
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
@@ -416,17 +416,6 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
         yield (
             f"{path}: cannot be read as results, so its runs count as missing"
             f" ({reason})"
-        )
-    base = grid.resolved["base"]
-    unused = [
-        name
-        for name in TRAINING
-        if base.get(name) is not None and grid.fixed.get(name, "") is None
-    ]
-    if unused:
-        yield (
-            f"note: {', '.join(unused)}: no effect, as no point takes more than the"
-            " three steps; steps: 100 takes 97 more"
         )
     if grid.search:
         return

@@ -136,8 +136,8 @@ class Simulator:
             fields. Each combination of static values is compiled once.
         columns: the columns that fn returns, `name: (type, meaning)`. A third entry is
             the name of the axis of an array, as in `(float, "loss of each task",
-            "task")`. The column then contains lists, which `jaxrecall.explode` spreads
-            over rows.
+            "task")`. The column then contains lists, and `explode` of a DataFrame gives
+            each entry a row.
         accuracy: the column that figures, fits and searches use. It may be any measure,
             such as a loss. A column that is called accuracy contains fractions.
         version: a whole number. Increase it when fn returns other numbers, because rows

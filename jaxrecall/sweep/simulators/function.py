@@ -155,7 +155,7 @@ def simulator(
             numbers are arrays in the function.
         measure: the returned number that figures, fits and searches use.
         arrays: the returned arrays, each with the name of its axis, as in
-            `{"task_loss": "task"}`. `jaxrecall.explode` spreads them over rows.
+            `{"task_loss": "task"}`. The column then contains lists.
         version, rises, jit: as for `Simulator`. If jit is False, the function is called
             once at the first point to find its columns.
 

@@ -28,7 +28,6 @@ from ..files import (
 )
 from ..grid import Grid, GridLike, as_grid
 from ..simulators.custom import Simulator
-from . import arrays
 from .table import (
     ROW,
     RUN,
@@ -68,7 +67,6 @@ def load(
     grid: GridLike | None = None,
     *,
     last: bool = False,
-    explode: str | None = None,
 ) -> pd.DataFrame:
     """Returns all rows of a results folder as one tidy DataFrame. The path may also be
     a folder of parts, a .parquet file, or a list of such paths.
@@ -80,9 +78,6 @@ def load(
 
     A run that is trained further has a row for each recorded step. If `last` is true,
     the function returns only the row of the last step.
-
-    If columns are arrays, `explode` is the name of their axis. The table then has a row
-    for each entry of the arrays, as `jaxrecall.explode` returns it.
 
     There is one row for each (point_id, seed, step). If the files contain several such
     rows, a row with status ok is preferred, then a row of the newest code_version, then
@@ -123,8 +118,7 @@ def load(
         warnings.warn(text, UserWarning, stacklevel=2)
     schema, columns = rows.schema, rows.columns
     del rows  # so that `_frame` can free each column
-    frame = _frame(columns, schema, order, wanted.axes if wanted else None)
-    return frame if explode is None else arrays.explode(frame, explode)
+    return _frame(columns, schema, order, wanted.axes if wanted else None)
 
 
 def _paths(given: Paths) -> list[Path]:
