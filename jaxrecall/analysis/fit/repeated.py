@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import shortened
 from ...model.values import is_missing
-from .columns import AxisValue, Table, common, groups, rounded, without
+from .columns import Table, common, groups, rounded, without
 
 FEW = 3
 """The largest number of values of a column that a message lists."""
@@ -75,18 +75,14 @@ def advise_on_copies(
 
 
 def list_values(column: Table) -> str:
-    """Returns a text with the first values of a column."""
+    """Returns a text with the first values of a column, text in double quotes."""
     values = column.drop_duplicates().tolist()
     texts = []
     for value in values[:FEW]:
-        texts.append("missing" if is_missing(value) else shortened(_code(value), 60))
+        text = "missing" if is_missing(value) else repr(value)
+        if isinstance(value, str):
+            text = json.dumps(value, ensure_ascii=False)
+        texts.append(shortened(text, 60))
     if len(values) > FEW:
         texts.append(f"and {len(values) - FEW} more")
     return ", ".join(texts)
-
-
-def _code(value: AxisValue) -> str:
-    """Returns Python code for a value, with text in double quotes."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    return repr(value)
