@@ -241,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = default_folder(paths, args.law or args.of, along)
     if os.path.isfile(out):
         raise unwritable(out, FileExistsError("File exists"))
-    if out.is_symlink():
+    if os.path.islink(out):  # also for a name that is too long
         out = Path(os.path.realpath(out))
     options = (
         "where",

@@ -227,10 +227,10 @@ def three_step(
     if rates is None:
         rates = Rates(point.eta, point.gamma, point.gamma2)
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
-    dtype = realization.Z_in.dtype
+    drawn = jax.tree.map(jnp.asarray, realization)
     return _three_step(
-        jax.tree.map(jnp.asarray, realization),
-        Rates(*(jnp.asarray(rate, dtype) for rate in rates)),
+        drawn,
+        Rates(*(jnp.asarray(rate, drawn.Z_in.dtype) for rate in rates)),
         attend,
         readout,
         point,

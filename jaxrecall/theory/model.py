@@ -91,7 +91,8 @@ class Model:
         problems: list[Problem] = []
         for name, low in LEAST.items():
             value = getattr(self, name)
-            if value is not None:  # `check_model` refuses it where a formula needs it
+            # `check_model` refuses a size that is missing where a formula needs it
+            if value is not getattr(Model, name):
                 kind, limits = plain_type(FIELDS[name]), {"low": low}
                 self._set(name, checked_value(name, value, kind, limits, problems))
         if problems:

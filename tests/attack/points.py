@@ -18,7 +18,8 @@ import numpy as np
 from helpers import UNOPTIMISED
 
 from attack.tries import Tries
-from jaxrecall import Point, descend, measure, realize, simulate, three_step
+from jaxrecall import Point, descend, measure, realize, simulate
+from jaxrecall.reference import three_step
 from jaxrecall.errors import PointError
 from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.descent import start

@@ -160,7 +160,7 @@ def test_any_optimiser_of_optax_trains_and_steps_are_recorded():
 
 OF_THE_RUN = ["point_id", "seed", "status", "form", "draw_check", "seconds"]
 OF_THE_RUN += ["code_version", "jax_version", "device_kind", "dtype", "precision"]
-OF_THE_RUN += ["bucket"]
+OF_THE_RUN += ["bucket", "cpu_model"]
 """Columns that say which run a row is, and how it was computed."""
 
 

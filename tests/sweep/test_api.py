@@ -257,7 +257,7 @@ def test_progress_is_a_live_line_in_a_terminal_and_lines_elsewhere(capsys, monke
     assert out == ""
     assert "4/4 runs" in err
     ours, theirs = pty.openpty()
-    program.forget()
+    program._compiled.cache_clear()
     with open(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         jaxrecall.run(GRID)

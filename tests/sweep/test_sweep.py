@@ -241,7 +241,7 @@ def test_a_point_that_overflows_is_a_row_not_a_crash(capsys):
     assert frame["status"].value_counts().to_dict() == {"ok": 8, "nonfinite": 8}
     bad = frame.loc[frame.status == "nonfinite", ["n_correct", "accuracy", "snr"]]
     assert bad.isna().all(axis=None)
-    assert "8 non-finite runs are not drawn" in capsys.readouterr().out
+    assert "8 runs have no accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("swept")

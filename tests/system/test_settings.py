@@ -117,7 +117,7 @@ def rows() -> pd.DataFrame:
 # "run" is what programs call their own
 @pytest.mark.parametrize("axis", [pytest.param("x", marks=pytest.mark.slow), "run"])
 def test_a_mesh_that_a_program_has_set_changes_nothing(axis, rows):
-    program.forget()
+    program._compiled.cache_clear()
     with jax.set_mesh(jax.make_mesh((1,), (axis,))):
         pd.testing.assert_frame_equal(
             run(GRID, progress=False).drop(columns="seconds"), rows

@@ -15,7 +15,7 @@ from helpers import ROOT, combinations
 from scipy.stats import kurtosis, poisson, skew
 from tolerances import assert_close
 
-from jaxrecall import Point, realize, theory, three_step
+from jaxrecall import Point, realize, reference, theory
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference.steps import attend, features
@@ -50,7 +50,7 @@ def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(l
     sizes = {"V": 24, "N": 700, "d": 40, "L": 2, "n_test": 64}
     point = Point(**sizes | law, kappa=1e7, eta=1e-9)
     r = realize(point, 3)
-    learned = three_step(r, point)
+    learned = reference.three_step(r, point)
     exact = r.astype(np.float64)
     samples = np.arange(point.N), r.train_positions
     mass = attend(exact, point, r.train_tokens, r.train_positions, learned.w)[1]
