@@ -16,10 +16,10 @@ from unittest import mock
 import jax
 import numpy as np
 from helpers import UNOPTIMISED
+from jaxrecall.reference import three_step
 
 from attack.tries import Tries
 from jaxrecall import Point, descend, measure, realize, simulate
-from jaxrecall.reference import three_step
 from jaxrecall.errors import PointError
 from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.descent import start
