@@ -111,7 +111,7 @@ def group_reading(reading: Reading, group: np.ndarray) -> Reading:
     """Returns a reading whose entries are the medians over a group of seeds."""
 
     def median(part: float | np.ndarray) -> float:
-        return float(np.median(part[group]) if np.ndim(part) else part)
+        return float(np.median(np.broadcast_to(part, SEEDS)[group]))
 
     return Reading(*map(median, reading))
 
