@@ -76,9 +76,9 @@ def advise_on_copies(
 
 def list_values(column: Table) -> str:
     """Returns a text with the first values of a column, text in double quotes."""
-    values = column.drop_duplicates().tolist()
+    values = column.drop_duplicates()
     texts = []
-    for value in values[:FEW]:
+    for value in values.head(FEW):
         text = "missing" if is_missing(value) else repr(value)
         if isinstance(value, str):
             text = json.dumps(value, ensure_ascii=False)

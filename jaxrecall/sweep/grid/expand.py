@@ -384,9 +384,9 @@ class _ExpandedBlock:
         problem occurs, and, if known, a remedy.
         """
         at = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
-        about = f", the first at {at}: {problem}" if at else f": {problem}"
-        searched = self.location_of(problem.argument) == ("search",)
-        if problem.where and self.block.location and not searched:
+        about = f", the first at {at}: {problem}" if row else f": {problem}"
+        is_searched = self.location_of(problem.argument) == ("search",)
+        if problem.where and self.block.location and not is_searched:
             about += f'; where: ["{problem.where}"] would exclude them'
         return about
 
