@@ -21,7 +21,6 @@ from .model.reference.metrics import measure as measure
 from .model.reference.realization import Realization as Realization
 from .model.reference.realization import draws as draws
 from .model.reference.realization import realize as realize
-from .model.reference.realization import sample as sample
 from .model.reference.steps import ThreeStep as ThreeStep
 from .sweep.api import run as run
 from .sweep.api import thresholds as thresholds

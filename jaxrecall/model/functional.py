@@ -199,9 +199,8 @@ def three_step(
     V_mat = 0 and W_KQ = 0.
 
     The steps are those of `recipe` with the gradient of `jaxrecall.model.loss`, in the
-    dtype of the embeddings. They are compiled once for equal shapes, points and
-    functions. A closure that is made anew is another function; for parameters that
-    change, use a module of equinox.
+    dtype of the embeddings. They are compiled once for equal shapes and points. With
+    another attention or readout nothing is compiled: the caller applies jit.
     `jaxrecall.reference.three_step` takes the same steps in closed form, in NumPy and
     float64.
 
@@ -228,7 +227,8 @@ def three_step(
         rates = Rates(point.eta, point.gamma, point.gamma2)
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
     drawn = jax.tree.map(jnp.asarray, realization)
-    return _three_step(
+    take = _compiled_steps if is_plain(attend, readout) else _three_step
+    return take(
         drawn,
         Rates(*(jnp.asarray(rate, drawn.Z_in.dtype) for rate in rates)),
         attend,
@@ -238,7 +238,6 @@ def three_step(
     )
 
 
-@eqx.filter_jit
 def _three_step(
     realization: Realization,
     rates: Rates,
@@ -262,6 +261,9 @@ def _three_step(
             batches = first, *batches[1:]
         V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, several)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
+
+
+_compiled_steps = eqx.filter_jit(_three_step)
 
 
 def in_jax(*trees: PyTree) -> bool:

@@ -137,7 +137,6 @@ def test_any_parquet_file(tmp_path_factory, table, options):
     fitted = CALLS("fit", fit_command.main, arguments)
     assert fitted in (0, 2)
     if "--where" not in options and "--of" not in options:
-        arguments += ["--surrogate", "0"]
         assert CALLS("report", report_command.main, arguments) == fitted
 
 
@@ -158,7 +157,7 @@ def test_floats_of_16_bits_are_an_axis():
 def test_a_value_that_some_rows_lack_has_no_place_on_an_axis(tmp_path):
     path = tmp_path / "table.parquet"
     pd.DataFrame(RUNS[:4]).assign(gamma=[math.nan, 4.0, 4.0, 4.0]).to_parquet(path)
-    assert report_command.main([str(path), "--surrogate", "0"]) == 0
+    assert report_command.main([str(path)]) == 0
 
 
 def test_a_long_value_in_a_picture_is_cut():

@@ -177,9 +177,16 @@ def followed(error, df):
     """The rows that the advice of a message selects."""
     message = str(error)
     assert "\n" not in message
-    found = re.search(r"as in (df(?:\.drop_duplicates\(.*?\)|\[.*\]))", message)
-    assert found, message
-    return eval(found[1], {"df": df})
+    code = re.search(r"as in (df\.drop_duplicates\(.*?\))", message)
+    if code:
+        return eval(code[1], {"df": df})
+    named = re.search(r"(?:several values of|mixes|lines of one) (.*)[;:]", message)
+    assert named, message
+    for name in df:
+        if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", named[1]):
+            first = df[name].iloc[0]
+            df = df[df[name].isna() if pd.isna(first) else df[name] == first]
+    return df
 
 
 def misleading(kind, chosen, drawn):

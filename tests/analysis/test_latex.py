@@ -150,7 +150,7 @@ def test_a_law_that_nothing_checks_says_so():
 
 def test_what_crosses_is_known_to_the_files_too(tmp_path):
     frame = FRAME.assign(attention_mass=FRAME["n_correct"] / 10**6)
-    words = ["--of", "attention_mass", "--latex", "--resamples", "100"]
+    words = ["--of", "attention_mass", "--latex"]
     assert command(tmp_path, with_attrs(frame), *words) == 0
     for name in ("attention_mass/thresholds", "attention_mass/exponents"):
         text = latex(written(tmp_path, name))

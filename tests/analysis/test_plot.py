@@ -23,7 +23,7 @@ from jaxrecall.errors import printable
 from jaxrecall.fit import fit
 
 FRAME = table({"d": [32, 64, 128]}, law)
-STARS = fit(FRAME, [0.5], 100).thresholds.set_index("d")["N_star"]
+STARS = fit(FRAME, [0.5]).thresholds.set_index("d")["N_star"]
 CALLS = {
     "accuracy": plot.accuracy,
     "critical_n": plot.critical_n,
@@ -143,7 +143,7 @@ def test_the_step_may_stand_along_x(at_steps):
     shown = lines(plot.accuracy(some, x="step"), "-")
     assert_close(np.array(shown)[:, :, 1], means(some, "d", "step").unstack())
     one = every[every["d"] == 32]
-    thresholds = fit(one, [0.5], 100, step="all").thresholds.query("record")
+    thresholds = fit(one, [0.5], step="all").thresholds.query("record")
     ax = plot.critical_n(one, x="step")
     assert_close(np.array(marks(ax, "o")), thresholds[["step", "N_star"]].to_numpy())
 
@@ -210,7 +210,7 @@ def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(draw
 
 def test_thresholds_have_bars_and_censored_cells_open_marks():
     frame = table({"d": [16, 32, 64]}, lambda c: 1e7 if c["d"] == 16 else 1000.0)
-    thresholds = fit(frame, [0.5], 100).thresholds
+    thresholds = fit(frame, [0.5]).thresholds
     ax = plot.figure(thresholds, "N_star", x="d").axes[0]
     crossing = thresholds.query("record").iloc[1:]
     assert_close(np.array(marks(ax, "o")), crossing[["d", "N_star"]].to_numpy())

@@ -8,12 +8,11 @@ import jax
 import numpy as np
 import pytest
 from helpers import ROOT
-from jaxrecall.reference import three_step
 from tolerances import assert_close
 
 import jaxrecall
 from jaxrecall import Point, realize
-from jaxrecall.model.reference import decoders
+from jaxrecall.model.reference import decoders, three_step
 
 POINT = Point(V=24, N=400, d=14, L=7, trigger_in_value=False, eta=1e-6)
 

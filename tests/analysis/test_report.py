@@ -215,7 +215,7 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
     out = shutil.copytree(swept, tmp_path / "small")
     thresholds = []
     for _ in range(2):
-        words = ["--theta", "0.3", "0.4", "--resamples", "100"]
+        words = ["--theta", "0.3", "0.4"]
         assert fit_cli.main([str(out), *words]) == 0
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
@@ -235,7 +235,7 @@ def test_points_are_thresholds_and_lines_the_law_unless_the_fit_rejects_it(is_be
 
     frame = table({"d": [32, 64, 128, 256]}, star)
     ax = plot.critical_n(frame)
-    thresholds, laws, _ = fit(frame, [0.5], 100)
+    thresholds, laws, _ = fit(frame, [0.5])
     sure = thresholds.query("0 < lo and hi < inf")
     assert {*sure[["lo", "hi"]].itertuples(index=False, name=None)} <= bars(ax)
     # a cell that does not surely cross has a second, open mark

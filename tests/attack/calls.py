@@ -60,11 +60,10 @@ FUNCTIONS = {
         POINT, workers=value, progress=False
     ),
     "fit(frame)": lambda name, value: fit.fit(value),
-    "fit(thetas)": lambda name, value: fit.fit(FRAME, value, resamples=100),
-    "fit(resamples)": lambda name, value: fit.fit(FRAME, resamples=value),
-    "fit(where)": lambda name, value: fit.fit(FRAME, resamples=100, where=value),
-    "fit(along)": lambda name, value: fit.fit(FRAME, resamples=100, along=value),
-    "fit(step)": lambda name, value: fit.fit(FRAME, resamples=100, step=value),
+    "fit(thetas)": lambda name, value: fit.fit(FRAME, value),
+    "fit(where)": lambda name, value: fit.fit(FRAME, where=value),
+    "fit(along)": lambda name, value: fit.fit(FRAME, along=value),
+    "fit(step)": lambda name, value: fit.fit(FRAME, step=value),
     "plot.accuracy": lambda name, value: plot.accuracy(value),
     "plot.accuracy(x)": lambda name, value: plot.accuracy(FRAME, x=value),
     "plot.critical_n": lambda name, value: plot.critical_n(value),
@@ -79,7 +78,7 @@ FUNCTIONS = {
 them.
 """
 
-LONG = ("simulate(seed)", "run", "run(seeds)", "run(workers)", "fit(resamples)")
+LONG = ("simulate(seed)", "run", "run(seeds)", "run(workers)")
 """Calls that do what they are asked, for long if the number is large."""
 
 

@@ -36,10 +36,9 @@ OPTIONS = {
         " --no-such"
     ),
     "status": "--json",
-    "fit": "--theta --resamples --where --of --along --step --out --drop",
+    "fit": "--theta --where --of --along --step --out --drop",
     "report": (
-        "--theta --resamples --where --of --along --step --out --surrogate --x --lines"
-        " --panels --phase"
+        "--theta --where --of --along --step --out --x --lines --panels --phase"
     ),
     "compact": "--prune",
     "theory": "--grid --theta --json V= d= L= N= kappa= embedding= eta=",
@@ -106,11 +105,7 @@ def line(chance: Any) -> tuple[str, list[str]]:
         words += [[option, value], [f"{option}={value}"], [option], [value]][
             chance.choice([0, 0, 1, 1, 1, 2, 3])
         ]
-    if name == "fit":
-        words += ["--resamples", "100"]
-    return name, words + (
-        ["--resamples", "100", "--surrogate", "0"] if name == "report" else []
-    )
+    return name, words
 
 
 def called(name: str, words: list[str]) -> tuple[int, str]:

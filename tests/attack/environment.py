@@ -60,7 +60,7 @@ COMMANDS = {
     "dry run": [*SWEEP, FOLDER, "--dry-run"],
     "status": ["status", FOLDER],
     "fit": ["fit", FOLDER, "--theta", "0.1", "--latex"],
-    "report": ["report", FOLDER, "--surrogate", "0", "--format", "svg", "png"],
+    "report": ["report", FOLDER, "--format", "svg", "png"],
     "compact": ["compact", FOLDER],
 }
 ENCODINGS: dict[str, Callable[[str], bytes]] = {
@@ -118,7 +118,7 @@ VALUES: tuple[Any, ...] = (
 READERS = (
     ["status", "results"],
     ["fit", "results"],
-    ["report", "results", "--surrogate", "0"],
+    ["report", "results"],
     ["compact", "results"],
 )
 

@@ -38,8 +38,8 @@ LEVELS += [
 MODES = [0o000, 0o111, 0o222, 0o333, 0o444, 0o555]
 COMMANDS = {
     "status": ["status", "above/tiny"],
-    "fit": ["fit", "above/tiny", "--resamples", "100"],
-    "report": ["report", "above/tiny", "--resamples", "100", "--surrogate", "0"],
+    "fit": ["fit", "above/tiny"],
+    "report": ["report", "above/tiny"],
     "compact": ["compact", "above/tiny", "--prune"],
     "dry run": ["sweep", "--grid", "tiny.yaml", "--out", "above/tiny", "--dry-run"],
     "sweep": ["sweep", "--grid", "more.yaml", "--out", "above/tiny"],

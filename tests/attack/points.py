@@ -16,12 +16,11 @@ from unittest import mock
 import jax
 import numpy as np
 from helpers import UNOPTIMISED
-from jaxrecall.reference import three_step
 
 from attack.tries import Tries
 from jaxrecall import Point, descend, measure, realize, simulate
 from jaxrecall.errors import PointError
-from jaxrecall.model.reference import descent
+from jaxrecall.model.reference import descent, three_step
 from jaxrecall.model.reference.descent import start
 from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main as sweep

@@ -224,27 +224,6 @@ def by_name(recall, tokens, position):
     return jax.nn.softmax(FACTOR * recall.scores(tokens, position))
 
 
-def enclosing(factor):
-    def attend(recall, tokens, position):
-        TRACES.append(1)
-        return jax.nn.softmax(factor * recall.scores(tokens, position))
-
-    return attend
-
-
-@pytest.mark.parametrize("place", ["enclosed", "global"])
-def test_a_function_with_other_values_is_not_traced_again(place, monkeypatch):
-    r, learned, n_traces = realize(POINT, 0), [], []
-    for factor in np.float32([[1], [2]]):
-        monkeypatch.setitem(globals(), "FACTOR", factor)
-        attend = {"enclosed": enclosing(factor), "global": by_name}[place]
-        learned.append(three_step(r, POINT, attend=attend))
-        n_traces.append(len(TRACES))
-    assert n_traces[0] == n_traces[1]
-    # the first attention is uniform, so that its slope grows by the factor
-    assert_close(learned[1].w, np.asarray(2 * learned[0].w), "float32")
-
-
 class Sharper(eqx.Module):
     """An attention whose factor is a parameter."""
 

@@ -230,7 +230,7 @@ FRAME = traced(*LATE)
 
 def n_star(frame: pd.DataFrame, steps: tuple[int, ...], **given: object):
     """The table of N*, whose cells are those of d and these steps, with their N*."""
-    thresholds = fit.fit(frame, [0.5], 100, **given).thresholds.query("record")
+    thresholds = fit.fit(frame, [0.5], **given).thresholds.query("record")
     cells = [(d, step) for d in (32, 64) for step in steps]
     assert list(thresholds["d"]) == [d for d, _ in cells]
     ratios = thresholds["N_star"] / [star_at(*cell) for cell in cells]
@@ -257,7 +257,7 @@ def test_a_run_without_a_row_at_the_last_step_of_its_point_is_left_out():
     frame = FRAME[(FRAME["seed"] > 0) | (FRAME["step"] < 300)]
     point_id = frame["N"].astype(str) + "-" + frame["d"].astype(str)
     for each in (frame, frame.assign(point_id=point_id)):
-        assert {*fit.fit(each, [0.5], 100).thresholds["n_seeds"]} == {7}
+        assert {*fit.fit(each, [0.5]).thresholds["n_seeds"]} == {7}
 
 
 def test_the_number_of_steps_is_an_axis_from_the_recipe_on():

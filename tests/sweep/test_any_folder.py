@@ -340,17 +340,10 @@ def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
         "status": (status, [str(folder)]),
         "status --json": (status, [str(folder), "--json"]),
         "dry run": (sweep, ["--grid", grid, "--out", str(folder), "--dry-run"]),
-        "fit": (fit, [str(folder), "--resamples", "100"]),
+        "fit": (fit, [str(folder)]),
         "report": (
             report,
-            [
-                str(folder),
-                "--resamples",
-                "100",
-                "--surrogate",
-                "0",
-                *(() if figures else ("--format", "svg")),
-            ],
+            [str(folder), *(() if figures else ("--format", "svg"))],
         ),
         "compact": (compact, [str(folder)]),
         "sweep": (

@@ -167,16 +167,6 @@ def test_another_experiment_in_the_same_folder_is_noted(capsys):
     assert capsys.readouterr().err.startswith(note)
 
 
-@pytest.mark.usefixtures("grid")
-def test_settings_of_further_steps_that_have_no_effect_are_noted(capsys):
-    trained = "--dry-run --set base.optimizer=adam --set base.lr=0.1"
-    for more, said in (("", "note: optimizer, lr: no effect, "), ("base.steps=5", "")):
-        assert sweep(f"{trained} --set {more}" if more else trained) == 0
-        err = capsys.readouterr().err
-        assert err.startswith(said)
-        assert bool(err) == bool(said)
-
-
 @pytest.mark.filterwarnings("ignore:dropped 8 rows")
 @pytest.mark.usefixtures("swept")
 def test_the_printed_folder_holds_the_rows_before_and_after_compact(capsys):

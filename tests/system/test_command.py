@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from helpers import ROOT, process, python
 
 import jaxrecall
 from jaxrecall import __main__ as command
-from jaxrecall.cli import command as cli
 from jaxrecall.cli import examples
 from jaxrecall.cli.command import WORDS, called
 from jaxrecall.sweep.grid import read_grid
@@ -251,12 +249,3 @@ def test_every_flag_of_the_help_is_documented(name, monkeypatch, capsys):
         for flag in sorted(flags)
         if not re.search(rf"(?<![\w-]){flag}(?![\w-])", DOCS)
     ] == []
-
-
-def test_versions_are_known_in_a_clone_that_is_not_installed(monkeypatch):
-    def missing(name):
-        raise PackageNotFoundError(name)
-
-    installed = cli.versions.__wrapped__()
-    monkeypatch.setattr(cli, "requires", missing)
-    assert cli.versions.__wrapped__() == installed

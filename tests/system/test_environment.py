@@ -48,7 +48,7 @@ COMMANDS = {
     "sweep": "sweep --grid {0}.yaml --out {0}",
     "status": "status {0}",
     "fit": "fit {0} --theta 0.1",
-    "report": "report {0} --surrogate 0 --format svg",
+    "report": "report {0} --format svg",
     "compact": "compact {0}",
     "examples": "examples",
 }
@@ -238,7 +238,7 @@ def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
         "--xla_a=1",
         "--xla_b=2",
     ]
-    drawn_once = ["--surrogate", "0", "--format", "svg"]
+    drawn_once = ["--format", "svg"]
     assert report.main([str(tmp_path / "out"), *drawn_once]) == 0
     page = (tmp_path / "out/report.html").read_text()
     assert re.search(r"<td>xla_flags</td>\s*<td>--xla_a=1 --xla_b=2</td>", page)

@@ -112,7 +112,6 @@ def calls(df) -> dict[str, tuple[Any, dict[str, Any]]]:
             {
                 "frame": df,
                 "thetas": [0.3],
-                "resamples": 100,
                 "where": (),
                 "step": "last",
                 "along": None,
@@ -293,13 +292,12 @@ COMMANDS += [["sweep", "--grid", path] for path in (LONG, LETTERS, "loop", "/", 
 COMMANDS += [["sweep", *SWEEP[1:], "--dry-run", "--out", "file:///a%00b"]]
 COMMANDS += [
     ["fit", "t.parquet", option, value]
-    for option in ("--step", "--resamples", "--theta")
+    for option in ("--step", "--theta")
     for value in (DIGITS, LETTERS)
 ]
 COMMANDS += [
     ["fit", "t.parquet", option, LETTERS] for option in ("--where", "--along", "--of")
 ]
-COMMANDS += [["report", "t.parquet", "--surrogate", DIGITS]]
 OPTIONS = (
     "--workers",
     "--shard",
@@ -315,7 +313,6 @@ COMMANDS += [
 COMMANDS += [
     [*SWEEP, "--workers", "0" * 5000 + "5"],
     [*SWEEP, f"--{LETTERS}"],
-    ["fit", "t.parquet", "--resamples=--"],
 ]
 COMMANDS += [[LETTERS], ["examples", LETTERS]]
 

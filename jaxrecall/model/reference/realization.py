@@ -192,10 +192,6 @@ def draws(
     return jax.tree.map(jnp.asarray, _drawn(point, keys.streams(run), parameters))
 
 
-sample = draws
-"""Another name of `draws`."""
-
-
 def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the float parameters of both embedding laws if any are given, and
     otherwise an empty dict. Raises PointError.

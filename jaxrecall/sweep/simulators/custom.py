@@ -295,7 +295,6 @@ class Simulator:
             "accuracy": self.accuracy,
             "labels": self.labels,
             "rises": self.rises,
-            "arrays": self.arrays,
         }
 
     def point(self, values: Mapping[str, Any]) -> Any:

@@ -57,7 +57,6 @@ STATED = (
     "fields",
     "labels",
     "rises",
-    "arrays",
 )
 """The facts about a table that are attributes of its DataFrame."""
 

@@ -201,7 +201,7 @@ def _is_usable(name: str, value: Any, facts: Json, columns: list[str]) -> bool:
             return _are_texts(value)
         case "fields":
             return _are_texts(value) and {*value} <= {*columns}
-        case "fixed" | "columns" | "digests" | "labels" | "rises" | "arrays":
+        case "fixed" | "columns" | "digests" | "labels" | "rises":
             return isinstance(value, dict)
         case "accuracy":
             is_text = isinstance(value, str) and facts.get("simulator") is not None
@@ -234,7 +234,6 @@ JOINT = (
     "columns",
     "labels",
     "rises",
-    "arrays",
 )
 """The entries of the description of a joined table, besides `searched`."""
 
