@@ -161,7 +161,6 @@ def add_table_options(add: Callable[..., object]) -> None:
             " steps; several make an axis (default: last)"
         ),
     )
-    # an option of earlier versions, which has no effect
 
 
 def _add_laws(add: Callable[..., object]) -> None:

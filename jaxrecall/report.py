@@ -45,7 +45,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add_table_options(add)
     _add_axes(add)
-    # an option of earlier versions, which has no effect
     _add_looks(add)
     return p
 

@@ -258,10 +258,10 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     """Returns a table of the mean of a column for each combination of values in `by`.
 
     The column n_seeds is the number of averaged rows, and n_lost that of rows without a
-    value. The columns `low` and `high` are
-    the ends of a band. The band "sd" is one standard deviation around the mean, "se"
-    one standard error, and "95 %" the interval of the mean by Student's t. The band
-    "quartiles" lies between the quartiles, and the median replaces the mean.
+    value. The columns `low` and `high` are the ends of a band. The band "sd" is one
+    standard deviation around the mean, "se" one standard error, and "95 %" the interval
+    of the mean by Student's t. The band "quartiles" lies between the quartiles, and the
+    median replaces the mean.
     """
     by = list(dict.fromkeys(by))
     values = groups(rows, by)[y]

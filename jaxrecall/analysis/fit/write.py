@@ -70,7 +70,7 @@ NO_AXES = ("method", "axis", "critical", "outcome")
 """The columns that precede theta in the thresholds of a search but are not axes."""
 
 NOTES = {
-    r"{\dag}": ("A dagger marks laws from which N* lies further than noise explains."),
+    r"{\dag}": "A dagger marks laws from which N* lies further than noise explains.",
     r"{\ddag}": (
         "A double dagger marks exponents of a law with as many unknowns as"
         " configurations, so that nothing checks it."
