@@ -1,5 +1,6 @@
-"""A program of every form as users compile it, against the reference. Other fast tests
-compile in less time, without optimisation; with --slow all are optimised.
+"""Programs as users compile them, against the reference: a light and a thorough one in
+the fast tests, those of the other forms with --slow. Other fast tests compile in less
+time, without optimisation.
 """
 
 from dataclasses import replace
@@ -24,9 +25,16 @@ POINTS = {
     "pool-full": SMALL.replace(pool=24, exact="full"),
     "memory": SMALL.replace(L=1),
 }
+FAST = ("counts", "full")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=() if form in FAST else pytest.mark.slow)
+        for form in FORMS
+    ],
+)
 def test_a_program_of_users_agrees_with_the_reference(optimised, form):
     """Most are light, as are those of small sweeps, and one is not."""
     point = POINTS[form]
