@@ -51,7 +51,7 @@ def critical():
         plot.Points(
             with_trigger(exact).drop(columns=["lo", "hi", "d"]),
             "N_star",
-            "exact run, no pool",
+            "independent samples, no pool",
             {"markerfacecolor": "none", "size": 2, "linestyle": "none"},
         ),
     ]

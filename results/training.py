@@ -77,7 +77,7 @@ def along_L():
         plot.Points(
             first[["L", "N_star"]],
             "N_star",
-            "three steps after L / 8 first steps, eta_c / 4",
+            "three steps, L / 8 first steps at eta_c / 4",
             ABOVE,
             joined=True,
         ),

@@ -168,7 +168,7 @@ def zipf_critical():
     last = found[found["N"] == found["N"].max()]
     means = last.groupby(cells)[["attention_mass", "accuracy"]].mean()
     thresholds = [
-        fit(mine, [0.5], 200).thresholds.assign(**dict(zip(cells, at, strict=True)))
+        fit(mine, [0.5]).thresholds.assign(**dict(zip(cells, at, strict=True)))
         for at, mine in found.groupby(cells)
     ]
     return pd.concat(thresholds).query("record").join(means, on=cells)

@@ -170,9 +170,10 @@ def test_the_counts_of_the_planes_are_those_of_the_page(script):
     mlp, bias, gradient, memory, recall, leakage, _ = map(int, line[2:])
     fails = mlp + bias + gradient + leakage
     page = " ".join(SECTIONS["results/mlp.md: Phase diagram"].split())
-    assert f"one half in {fails} of {fails + memory + recall} configurations" in page
-    assert f"in {mlp}, at small m; mean bias in {bias}, at large m; gradient" in page
-    assert f"noise in {gradient}, leakage in {leakage}" in page
+    assert f"one half at {fails} of {fails + memory + recall} points" in page
+    assert f"MLP noise at {mlp} of them, at small m. Mean bias is the" in page
+    assert f"largest at {bias}, at large m, gradient noise at {gradient} and" in page
+    assert f"leakage at {leakage} (" in page
 
 
 def test_a_study_without_figures_is_refused(script, capsys):
