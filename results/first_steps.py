@@ -128,6 +128,14 @@ def along_L():
     return ways().assign(training=ways()["way"])
 
 
+@as_table(["label counts"], {"L = {L}": TO_TEXT}, missing="not run")
+def equal_counts():
+    """N* after one small first step, when labels occur by chance and equally often."""
+    cells = fit(load(STUDY / "equal_counts"), [0.5]).thresholds.sort_values("L")
+    counts = cells["counts_are_equal"].map({False: "by chance", True: "equal"})
+    return cells.assign(**{"label counts": counts})
+
+
 @cache
 def common_exponents():
     """Returns the exponent of L of the cells of a way.
