@@ -23,9 +23,8 @@ from ..errors import (
 )
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
-from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
+from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, find_law
 from ..model.laws.law import LawField, not_imported, plain
-from ..model.laws.tokens import token_probabilities
 from ..model.point import (
     EVALUATION,
     FIELDS,
@@ -69,8 +68,6 @@ class Model:
     kappa: float = 100.0
     eta: float = 0.0
     first_steps: int = 1
-    tokens: LawField[TokenLaw] = "uniform"  # type: ignore[assignment]
-    noise_tokens: LawField[TokenLaw | None] = None  # type: ignore[assignment]
 
     def __init__(self, point: Point | None = None, /, **given: Any) -> None:
         if point is not None:
@@ -101,15 +98,11 @@ class Model:
 
     def _check_laws(self) -> None:
         for name, family in LAWS_OF_MODEL.items():
-            if name == "noise_tokens" and not self.noise_tokens:
-                continue  # noise tokens have the law of the informative tokens
             try:
                 law = find_law(family, getattr(self, name))
             except PointError as error:
                 raise TheoryError(str(error)) from None
             self._set(name, law)
-        if self.noise_tokens == self.tokens:
-            self._set("noise_tokens", None)
         if not self.missing:
             for problem in self.embedding.problems(self.V, self.d):
                 raise TheoryError(str(problem))
@@ -182,21 +175,6 @@ class Model:
                 f" give moments: {_laws_where(lambda moments: True)}, equicorrelated"
             )
         return moments
-
-    @property
-    def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """The probability of each token as an informative token, and as a noise token:
-        two arrays (V,).
-        """
-        noise = self.noise_tokens or self.tokens
-        return token_probabilities(self.tokens, self.V), token_probabilities(
-            noise, self.V
-        )
-
-    @property
-    def equally_frequent(self) -> bool:
-        """Whether all tokens have the same probability."""
-        return not any(np.ptp(of_tokens) for of_tokens in self.token_shares)
 
     @property
     def c(self) -> float:
@@ -326,8 +304,6 @@ LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
 LAWS_OF_MODEL: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,
     "activation": Activation,
-    "tokens": TokenLaw,
-    "noise_tokens": TokenLaw,
 }
 """A dict from each field that contains a law to the family of the law."""
 
@@ -349,15 +325,12 @@ finite.
 """
 
 
-def check_N(
-    model: Model, N: float, infinite: bool = False, any_tokens: bool = False
-) -> None:
+def check_N(model: Model, N: float, infinite: bool = False) -> None:
     """Raises TheoryError unless `model` is a model and N is a number of samples.
 
-    With `infinite`, N may be infinite. With `any_tokens`, tokens may differ in
-    frequency. Few formulas cover such tokens.
+    With `infinite`, N may be infinite.
     """
-    check_model(model, any_tokens)
+    check_model(model)
     number = as_float(N)
     if 1 <= number <= MAX_N or (infinite and number == math.inf):
         return
@@ -378,11 +351,9 @@ def check_theta(model: Model, theta: float) -> None:
         )
 
 
-def check_model(model: object, any_tokens: bool = False) -> None:
-    """Raises TheoryError unless `model` is a `Model` whose tokens are equally frequent.
-    A `Point` is refused.
-
-    With `any_tokens`, tokens may differ in frequency.
+def check_model(model: object) -> None:
+    """Raises TheoryError unless `model` is a `Model` with all sizes. A `Point` is
+    refused.
     """
     if not isinstance(model, Model):
         raise TheoryError(
@@ -392,12 +363,6 @@ def check_model(model: object, any_tokens: bool = False) -> None:
     if model.missing:
         raise TheoryError(
             f"{', '.join(model.missing)}: not given; theory needs V, d and L"
-        )
-    if not any_tokens and not model.equally_frequent:
-        raise TheoryError(
-            f"tokens: got {plain(model.tokens)!r} and {plain(model.noise_tokens)!r};"
-            " covered, but by"
-            " locked_fraction: 'uniform'"
         )
 
 

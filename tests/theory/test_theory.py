@@ -2,6 +2,7 @@
 simulator's own draws.
 """
 
+import importlib
 import itertools
 import math
 import re
@@ -24,7 +25,7 @@ from jaxrecall.theory import Model
 from jaxrecall.theory.critical import critical_size
 from jaxrecall.theory.locked import recalled as recalled_when
 from jaxrecall.theory.noise import shared_terms
-from jaxrecall.theory.open_attention import score_distribution, token_scores
+from jaxrecall.theory.open_attention import score_distribution
 from jaxrecall.theory.overlaps import Reading, key_overlaps
 
 LAWS = yaml.safe_load("""
@@ -348,26 +349,19 @@ OF_ANY_LAW |= {"sample_information"}
 
 
 @pytest.mark.parametrize("name", SCALARS)
-def test_every_formula_refuses_a_point_a_law_without_moments_and_unequal_tokens(name):
+def test_every_formula_refuses_a_point_and_a_law_without_moments(name):
     formula = getattr(theory, name)
     rest = [] if name in NO_N else ["d", 0.5, 100] if name == "critical" else [512]
     low_rank = Model(V=24, d=40, L=4, embedding="low_rank(rank=8)")
     for argument, start in (
         (Point(V=64, N=1024, d=32, L=8), "model: got Point"),
-        (Model(V=64, d=64, L=8, tokens="zipf"), "tokens: got 'zipf'"),
         (low_rank, "embedding: got 'low_rank"),
     ):
         if argument is low_rank and name in OF_ANY_LAW:
             assert 0 < formula(low_rank, *rest) < math.inf
-        elif name != "locked_fraction" or "tokens" not in start:
+        else:
             with pytest.raises(TheoryError, match=f"^{start}"):
                 formula(argument, *rest)
-
-
-def test_accuracy_takes_unequal_tokens_whose_frequencies_are_equal():
-    model = Model(V=64, d=64, L=8)
-    flat = theory.accuracy(model.replace(tokens="zipf(s=0)"), 1000)
-    assert flat == theory.accuracy(model, 1000)
 
 
 def test_the_page_of_theory_names_tests_and_formulas_that_exist():
@@ -437,14 +431,17 @@ def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments
             with pytest.raises(TheoryError, match=r"^embedding_out: got"):
                 Model(point)
             continue
+        if {point.tokens, point.noise_tokens} != {"uniform"}:
+            with pytest.raises(TheoryError, match=r"^(noise_)?tokens: got"):
+                Model(point)
+            continue
         if point.trains_on:
             with pytest.raises(TheoryError, match=r"^(steps|start): got"):
                 Model(point)
             point = point.replace(steps=3, start="three_step", lr=None)
-        model = Model(point)
-        if {point.tokens, point.noise_tokens} == {"uniform"}:
-            # the first steps limit some sizes only
-            models[str(model.embedding)] = model.replace(eta=0, first_steps=1)
+        # the first steps limit some sizes only
+        model = Model(point).replace(eta=0, first_steps=1)
+        models[str(model.embedding)] = model
     without = NO_FORMULA.get(name, set())
     assert without <= {law.partition("(")[0] for law in models}
     for law, model in models.items():
@@ -556,16 +553,15 @@ def test_kappa_matters_below_ten_and_not_above():
 
 @pytest.mark.parametrize(("s", "trigger_in_value"), [(0.5, True), (1.5, False)])
 def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
-    s, trigger_in_value
+    s, trigger_in_value, monkeypatch
 ):
     """The gradients of step 1 and 2 as sums over labels and tokens, 300 tables,
     float64.
     """
+    monkeypatch.syspath_prepend(ROOT / "results")
+    zipf = importlib.import_module("zipf")
     V, d, L, drawn = 24, 32, 6, []
-    law = {"tokens": f"zipf(s={s})", "trigger_in_value": trigger_in_value}
-    model = Model(V=V, d=d, L=L, kappa=1, **law)
-    p = np.arange(1.0, V + 1) ** -s
-    p /= p.sum()
+    p = zipf.frequencies(V, s)
     for seed in range(300):
         rng = np.random.default_rng(seed)
         Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
@@ -581,7 +577,9 @@ def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(
         noise = (L - 1) * p * np.einsum("v,vd,vud->u", p, b, given)
         w = informative @ (Z_in + z_trig) + noise @ Z_in
         drawn.append(np.concatenate([Z_in @ w, z_trig @ w]) * L * V)
-    mean, deviation, trigger, exposure = token_scores(model, 1e12)
+    mean, deviation, trigger, exposure = zipf.token_scores(
+        V, d, L, p, p, trigger_in_value, N=1e12, kappa=1
+    )
     error = np.std(drawn, axis=0) / len(drawn) ** 0.5
     off = np.abs(np.mean(drawn, axis=0) - np.append(mean, trigger))
     assert (off < 4 * error + 0.1 * trigger).all()
