@@ -6,7 +6,7 @@ The formulas are ours, not the paper's.
 from __future__ import annotations
 
 import math
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +78,7 @@ def accuracy(model: Model, N: float) -> float:
     return predicted
 
 
+@lru_cache(maxsize=2**14)
 def predicted_accuracy(model: Model, N: float) -> float:
     """Returns what `accuracy` returns, without a warning, and also where the first
     steps are too large.

@@ -22,7 +22,6 @@ from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model
-from jaxrecall.theory.critical import critical_size
 from jaxrecall.theory.locked import recalled as recalled_when
 from jaxrecall.theory.noise import shared_terms
 from jaxrecall.theory.open_attention import score_distribution
@@ -246,15 +245,6 @@ def test_critical_sizes_end_at_what_is_enough_everywhere_or_nowhere():
         theory.accuracy(easy.replace(d=math.floor(smallest)), 1e9)
     assert theory.critical(easy.replace(m=8), "m", 0.1, N=1e9) == 1
     assert theory.critical(easy.replace(kappa=0.0), "V", N=1e9) == 0
-
-
-@pytest.mark.parametrize("axis", ["N", "d", "V"])
-def test_a_guess_saves_time_and_moves_no_critical_size(axis):
-    model, N = Model(V=32, d=48, L=1), None if axis == "N" else 600
-    size = critical_size(model, axis, 0.5, N)
-    for guess in (1.01 * size, 1.5 * size, size / 9, math.inf, 0):
-        # the solver stops within 1e-3 of ln(size) on either side
-        assert_close(critical_size(model, axis, 0.5, N, guess), size, 6e-3 * size)
 
 
 def test_what_limits_recall_has_a_name():
