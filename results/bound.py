@@ -25,7 +25,8 @@ from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load, plot
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N, fano_ceiling, recall_ceiling
+from jaxrecall.theory import Model, critical_N, recall_ceiling
+from jaxrecall.theory.bounds import fraction_known
 
 V = 1024
 DECODERS = {
@@ -37,8 +38,21 @@ DECODERS = {
 BENCHMARK = "Gaussian channel"
 HIDDEN = "bound, trigger-blind"
 SHOWN = "bound, any learner"
+
+
+def gaussian_channel(model, N):
+    """The fraction of pi that a decoder of a Gaussian channel like the initial gradient
+    can recover; docs/theory-derivations.md, sections 7.1 and 7.2.
+
+    The value is a benchmark and not a bound. Embeddings are real numbers, so the
+    gradient reveals the token counts, and these can contain more information.
+    """
+    nats = model.d**2 / 2 * np.log1p(N / (model.L * model.V))
+    return fraction_known(model, nats)
+
+
 LIMITS = {
-    BENCHMARK: fano_ceiling,
+    BENCHMARK: gaussian_channel,
     HIDDEN: lambda model, N: recall_ceiling(model, N, sees_position=False),
     SHOWN: lambda model, N: recall_ceiling(model, N, sees_position=True),
 }

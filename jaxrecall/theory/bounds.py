@@ -1,48 +1,15 @@
-"""Bounds on recall after any training, and the information that the initial gradient
-contains about pi.
+"""A bound on recall after any training; docs/theory-derivations.md, section 8.
 
-The formulas are ours, not the paper's: docs/theory-derivations.md, sections 7 and 8.
-`information` and `fano_ceiling` are benchmarks that assume a Gaussian channel.
-`recall_ceiling` is a bound.
+The formulas are ours, not the paper's.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betainc, gammaln, lambertw
+from scipy.special import betainc, lambertw
 
-from .distributions import quantiles
-from .locked import recall
-from .model import Model, check_model, check_N, check_theta
-from .overlaps import KeyOverlaps, Reading
-
-
-def information(model: Model, N: float) -> float:
-    """The information (nats) that a Gaussian channel like the initial gradient carries;
-    docs/theory-derivations.md, section 7.1.
-
-    The value is a benchmark and not a bound. Embeddings are real numbers, so the
-    gradient reveals the token counts, and these can contain more information. Raises
-    TheoryError unless embeddings are gaussian, m = 0, all steps have the same batch,
-    and the trigger is in the value path.
-    """
-    check_N(model, N)
-    formula = "the information formula"
-    model.require(formula, m=0, trigger_in_value=True, fresh_batches=False)
-    model.require_law(
-        formula, lambda moments: moments.overlap and moments.random_length
-    )
-    return model.d * model.d / 2 * float(np.log1p(N / (model.L * model.V)))
-
-
-def fano_ceiling(model: Model, N: float) -> float:
-    """The fraction of pi that a decoder of the Gaussian channel can recover;
-    docs/theory-derivations.md, section 7.2.
-
-    The value is a benchmark and not a bound, because a decoder of the gradient may
-    recover more. Raises TheoryError as `information` does.
-    """
-    return fraction_known(model, information(model, N))
+from ..errors import TheoryError
+from .model import Model, check_N
 
 
 def fraction_known(model: Model, nats: float) -> float:
@@ -64,7 +31,6 @@ def sample_information(model: Model) -> float:
     """
     from scipy.stats import binom  # slow to import
 
-    check_model(model)
     V, L = model.V, model.L
     low, high = binom.interval(1 - 1e-15, L - 1, 1 / V)
     n = np.arange(low, high + 1)
@@ -100,26 +66,6 @@ def _occurs(V: int, n: float, N: float) -> float:
     return float(betainc(n, N - n + 1, 1 / V))
 
 
-def matched_filter_accuracy(model: Model, N: float) -> float:
-    """The fraction of pi that the matched filter argmax_u z_out(u)^T G z_in(v)
-    recovers; docs/theory-derivations.md, section 7.3.
-
-    The column `step1_memory_accuracy` measures this fraction. Raises TheoryError unless
-    m = 0 and embeddings overlap.
-    """
-    check_N(model, N)
-    formula = "the matched filter's formula"
-    model.require(formula, m=0)
-    model.require_law(formula, lambda moments: moments.overlap)
-    V, d, L = model.V, model.d, model.L
-    q = quantiles(d, model.moments)
-    A = q.key_length
-    tokens = (L - 1) ** 2 / V  # mean squared length of L - 1 times the mean embedding
-    common = np.sqrt(A * (tokens + model.trigger_in_value)) * q.cosine
-    shared = A * (L - 1) / V + common
-    return recall(model, N, KeyOverlaps(A, shared, A / d), Reading(stray=L - 1))
-
-
 def seen(model: Model, N: float) -> float:
     """The expected fraction of all labels that occur in N samples, 1 - (1 - 1/V)^N;
     docs/theory-derivations.md, section 8.
@@ -127,22 +73,8 @@ def seen(model: Model, N: float) -> float:
     Raises TheoryError with fresh batches, because each step then reads N new samples.
     """
     check_N(model, N)
-    model.require("the fraction of labels seen", fresh_batches=False)
+    if model.fresh_batches:
+        raise TheoryError(
+            "fresh_batches: got True; covered by the fraction of labels seen: False"
+        )
     return float(-np.expm1(N * np.log1p(-1 / model.V)))
-
-
-def seen_N(model: Model, theta: float = 0.5) -> float:
-    """The N at which `seen` is theta."""
-    check_theta(model, theta)
-    model.require("the fraction of labels seen", fresh_batches=False)
-    return float(np.log1p(-theta) / np.log1p(-1 / model.V))
-
-
-def parameters_per_bit(model: Model) -> float:
-    """The number of parameters of V_mat per bit of pi; docs/theory-derivations.md,
-    section 8.
-
-    V_mat has d^2 parameters, or d m with an MLP. pi has log2 V! bits.
-    """
-    check_model(model)
-    return model.d * (model.m or model.d) / float(gammaln(model.V + 1) / np.log(2))

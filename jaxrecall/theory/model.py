@@ -195,17 +195,6 @@ class Model:
         """
         return 1 + self.common_length
 
-    def require(self, formula: str, **values: object) -> None:
-        """Raises TheoryError unless these fields of the model have the values given
-        here, which `formula` covers.
-        """
-        for name, value in values.items():
-            if getattr(self, name) != value:
-                raise TheoryError(
-                    f"{name}: got {plain(getattr(self, name))!r}; covered by {formula}:"
-                    f" {value!r}"
-                )
-
     def require_law(self, formula: str, covered: Callable[[Moments], bool]) -> None:
         """Raises TheoryError unless `covered` is true for the moments of the embedding
         law.

@@ -31,7 +31,6 @@ from jaxrecall.analysis.fit.measure import choose_along
 from jaxrecall.analysis.fit.roles import roles_of
 from jaxrecall.analysis.fit.steps import LAST, at_steps
 from jaxrecall.analysis.report import figures
-from jaxrecall.errors import TheoryWarning
 from jaxrecall.fit import fit
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.files import plain_name
@@ -314,13 +313,6 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
             assert_close(p, theory.accuracy(model, N), 0.01)
     other = uncovered(frame[frame["embedding.rho"] == 0.1])
     assert "theory" not in legend(plot.accuracy(other, theory=True))
-
-
-def test_theory_that_assumes_locked_attention_says_so():
-    frame = table({"d": [128], "m": [32]}, lambda c: 1000.0, LEVELS[::2], seeds=2)
-    frame = ours(frame).assign(activation="relu", embedding="orthogonal")
-    with pytest.warns(TheoryWarning, match="m=32; theory assumes .* locked"):
-        assert "theory" in legend(plot.accuracy(frame, theory=True))
 
 
 def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):

@@ -16,7 +16,8 @@ from tolerances import assert_close
 from jaxrecall import Point, realize, simulate
 from jaxrecall.model.reference import three_step
 from jaxrecall.model.reference.decoders import decoder_columns, whitened
-from jaxrecall.theory import Model, fano_ceiling, recall_ceiling, sample_information
+from jaxrecall.theory import Model, recall_ceiling
+from jaxrecall.theory.bounds import sample_information
 
 sys.path.append(str(ROOT / "examples"))
 import decoders
@@ -52,7 +53,7 @@ def test_no_learner_exceeds_the_ceiling_and_one_exceeds_that_of_the_gaussian_cha
         ceiling = recall_ceiling(model, N, sees_position=False)
         assert 1 / V < known <= ceiling
         assert ceiling <= recall_ceiling(model, N, sees_position=True)
-        assert V != 4 or N == 1 or known > fano_ceiling(model, N)
+        assert V != 4 or N == 1 or known > bound.gaussian_channel(model, N)
 
 
 def test_a_label_that_was_seen_is_known_to_who_sees_the_position():
