@@ -31,7 +31,6 @@ from ...sweep.files import (
     read_bytes,
     refuse_link,
 )
-from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
 from ...sweep.store.table import is_ours
@@ -106,8 +105,6 @@ def write(
     _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
-    for module in options.trust:
-        trusted(module)
     with look(options.style, "report"):  # checks style and size before the fit
         sized(options.size)
     every, remarks = read_tables(table, columns=parse_columns(options.columns))
