@@ -6,7 +6,7 @@ The formulas are ours, not the paper's: docs/theory.md.
 Every formula needs a `Model` and raises TheoryError for a model that it does not cover.
 """
 
-from .bounds import recall_ceiling, seen
+from .bounds import recall_ceiling
 from .critical import critical, critical_N, limiting_noise
 from .locked import locked_accuracy
 from .model import Model
@@ -25,6 +25,5 @@ __all__ = [
     "locked_fraction",
     "recall_ceiling",
     "score_noise",
-    "seen",
     "table",
 ]

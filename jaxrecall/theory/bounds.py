@@ -42,15 +42,21 @@ def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> flo
     docs/theory-derivations.md, section 8.
 
     If the informative position is known, the token of every label that occurs is known.
-    The ceiling is then `seen` plus one guess. The trigger shows the position to the
-    three steps. The position is unknown to any decoder of the initial gradient. In this
-    case, a label that occurs n times reveals at most n `sample_information` nats, and
-    at most log V nats. Raises TheoryError with fresh batches.
+    The ceiling is then the expected fraction of these labels, 1 - (1 - 1/V)^N, plus one
+    guess. The trigger shows the position to the three steps. The position is unknown to
+    any decoder of the initial gradient. In this case, a label that occurs n times
+    reveals at most n `sample_information` nats, and at most log V nats. Raises
+    TheoryError with fresh batches.
     """
-    ceiling = min(1.0, seen(model, N) + 1 / model.V)
+    check_N(model, N)
+    if model.fresh_batches:
+        raise TheoryError("fresh_batches: got True; covered by recall_ceiling: False")
+    V = model.V
+    labels_seen = float(-np.expm1(N * np.log1p(-1 / V)))
+    ceiling = min(1.0, labels_seen + 1 / V)
     if sees_position:
         return ceiling
-    V, each = model.V, sample_information(model)
+    each = sample_information(model)
     enough = float(np.ceil(np.log(V) / each))  # occurrences that can reveal a label
     scarce = each * N * (1 - _occurs(V, enough - 1, N - 1))
     nats = scarce + V * np.log(V) * _occurs(V, enough, N)
@@ -64,17 +70,3 @@ def _occurs(V: int, n: float, N: float) -> float:
     if n > N:
         return 0.0
     return float(betainc(n, N - n + 1, 1 / V))
-
-
-def seen(model: Model, N: float) -> float:
-    """The expected fraction of all labels that occur in N samples, 1 - (1 - 1/V)^N;
-    docs/theory-derivations.md, section 8.
-
-    Raises TheoryError with fresh batches, because each step then reads N new samples.
-    """
-    check_N(model, N)
-    if model.fresh_batches:
-        raise TheoryError(
-            "fresh_batches: got True; covered by the fraction of labels seen: False"
-        )
-    return float(-np.expm1(N * np.log1p(-1 / model.V)))

@@ -116,8 +116,11 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
     """Returns what `critical` returns, without a warning, of arguments that are
     checked. Along N, the argument N is not used.
     """
-    if axis in ("d", "V"):
-        model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
+    if axis in ("d", "V") and not model.moments.overlap:
+        raise TheoryError(
+            f"embedding: got '{model.embedding}'; covered by critical along {axis}:"
+            " gaussian, sphere, equicorrelated"
+        )
 
     def excess(log_size: float) -> float:
         size = math.exp(log_size)

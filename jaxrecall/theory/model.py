@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
-from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, find_law
+from ..model.laws import EmbeddingLaw, Law, Moments, find_law
 from ..model.laws.law import LawField, not_imported, plain
 from ..model.point import (
     EVALUATION,
@@ -172,7 +172,7 @@ class Model:
         if moments is None:
             raise TheoryError(
                 f"embedding: got '{self.embedding}'; theory covers distributions that"
-                f" give moments: {_laws_where(lambda moments: True)}, equicorrelated"
+                " give moments: gaussian, sphere, orthogonal, equicorrelated"
             )
         return moments
 
@@ -194,16 +194,6 @@ class Model:
         without the shared part.
         """
         return 1 + self.common_length
-
-    def require_law(self, formula: str, covered: Callable[[Moments], bool]) -> None:
-        """Raises TheoryError unless `covered` is true for the moments of the embedding
-        law.
-        """
-        if not covered(self.moments):
-            raise TheoryError(
-                f"embedding: got '{self.embedding}'; covered by {formula}:"
-                f" {_laws_where(covered)}"
-            )
 
 
 def warn(message: str) -> None:
@@ -363,17 +353,3 @@ def as_float(value: object) -> float:
         return float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         return math.nan
-
-
-def _laws_where(covered: Callable[[Moments], bool]) -> str:
-    """Returns a text that lists the parameter-free embedding laws of the package whose
-    moments are covered.
-    """
-    names = []
-    for name, law in LAWS["embedding"].items():
-        if fields(law):  # type: ignore[arg-type]
-            continue
-        moments = law().moments  # type: ignore[attr-defined]
-        if moments is not None and covered(moments):
-            names.append(name)
-    return ", ".join(names)

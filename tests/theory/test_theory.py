@@ -3,7 +3,6 @@ simulator's own draws.
 """
 
 import importlib
-import itertools
 import math
 import re
 
@@ -320,7 +319,7 @@ def test_every_formula_refuses_a_point_and_a_law_without_moments(name):
         (Point(V=64, N=1024, d=32, L=8), "model: got Point"),
         (low_rank, "embedding: got 'low_rank"),
     ):
-        if argument is low_rank and name in ("seen", "recall_ceiling"):
+        if argument is low_rank and name == "recall_ceiling":
             assert 0 < formula(low_rank, *rest) < math.inf
         else:
             with pytest.raises(TheoryError, match=f"^{start}"):
@@ -433,13 +432,6 @@ def test_an_argument_of_a_wrong_type_is_refused_in_one_line_that_names_it(wrong)
             call()
         assert len(str(told.value)) < 300
         assert "\n" not in str(told.value)
-
-
-def test_the_labels_seen_are_counted_exactly():
-    drawn = itertools.product(range(3), repeat=4)
-    fraction = np.mean([len({*labels}) / 3 for labels in drawn])
-    model = Model(V=3, d=8, L=4)
-    assert_close(theory.seen(model, 4), fraction)
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.4])
