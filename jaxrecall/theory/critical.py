@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -134,7 +135,8 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
     log_low, log_high = math.log(low), math.log(high)
     at_low, at_high = excess(log_low), excess(log_high)
     if (at_low < 0) != (at_high < 0):
-        size = math.exp(brentq(excess, log_low, log_high, xtol=1e-3))
+        log_size: Any = brentq(excess, log_low, log_high, xtol=1e-3)
+        size = math.exp(log_size)
     elif axis in FALLING:
         size = math.inf if at_low >= 0 else 0.0
     else:
