@@ -108,16 +108,6 @@ def _add_looks(add: Callable[..., object]) -> None:
         ),
     )
     add(
-        "--trust",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help=(
-            "a module, or its .py file, to import if rows name its distributions;"
-            " theory is then drawn for them (default: nothing is imported)"
-        ),
-    )
-    add(
         "--style",
         metavar="FILE",
         help="a style file of matplotlib (.mplstyle), or the name of one of its styles",

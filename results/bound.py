@@ -21,11 +21,13 @@ from law import (
     with_ends,
 )
 from scipy.optimize import brentq
+from scipy.special import betainc, lambertw
+from scipy.stats import binom
 from table import CRITICAL, as_table, with_interval
 
 from jaxrecall import load, plot
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N, fano_ceiling, recall_ceiling
+from jaxrecall.theory import Model, critical_N, recall_ceiling
 
 V = 1024
 DECODERS = {
@@ -37,10 +39,68 @@ DECODERS = {
 BENCHMARK = "Gaussian channel"
 HIDDEN = "bound, trigger-blind"
 SHOWN = "bound, any learner"
+
+
+def fraction_known(V, nats):
+    """The largest expected fraction of pi that can be recovered from `nats` of
+    information about pi; docs/theory-derivations.md, section 7.2.
+    """
+    if nats <= 1e-12:
+        return 1 / V
+    tokens = np.exp(1 + lambertw((nats - 1) / np.e).real)
+    return min(1.0, float(tokens) / V)
+
+
+def sample_information(V, L):
+    """The information (nats) that a sample contains about pi if its informative
+    position is unknown; docs/theory-derivations.md, section 8.
+
+    The value is log V - E[entropy of the L tokens of the sample] = E log((1 + n) V /
+    L), with n ~ binomial(L - 1, 1/V).
+    """
+    low, high = binom.interval(1 - 1e-15, L - 1, 1 / V)
+    n = np.arange(low, high + 1)
+    return float(binom.pmf(n, L - 1, 1 / V) @ np.log((1 + n) * V / L))
+
+
+def trigger_blind_ceiling(model, N):
+    """The largest expected fraction of pi that a method learns from N samples if it
+    does not know the informative position; docs/theory-derivations.md, section 8.
+
+    Decoders of the initial gradient do not know it. A label that occurs n times reveals
+    at most n `sample_information` nats, and at most log V nats.
+    """
+    V, each = model.V, sample_information(model.V, model.L)
+    enough = float(np.ceil(np.log(V) / each))  # occurrences that can reveal a label
+    scarce = each * N * (1 - occurs(V, enough - 1, N - 1))
+    nats = scarce + V * np.log(V) * occurs(V, enough, N)
+    return min(recall_ceiling(model, N), fraction_known(V, nats))
+
+
+def occurs(V, n, N):
+    """The probability that a label occurs at least n times in N samples."""
+    if n <= 0:
+        return 1.0
+    if n > N:
+        return 0.0
+    return float(betainc(n, N - n + 1, 1 / V))
+
+
+def gaussian_channel(model, N):
+    """The fraction of pi that a decoder of a Gaussian channel like the initial gradient
+    can recover; docs/theory-derivations.md, sections 7.1 and 7.2.
+
+    The value is a benchmark and not a bound. Embeddings are real numbers, so the
+    gradient reveals the token counts, and these can contain more information.
+    """
+    nats = model.d**2 / 2 * np.log1p(N / (model.L * model.V))
+    return fraction_known(model.V, nats)
+
+
 LIMITS = {
-    BENCHMARK: fano_ceiling,
-    HIDDEN: lambda model, N: recall_ceiling(model, N, sees_position=False),
-    SHOWN: lambda model, N: recall_ceiling(model, N, sees_position=True),
+    BENCHMARK: gaussian_channel,
+    HIDDEN: trigger_blind_ceiling,
+    SHOWN: recall_ceiling,
 }
 STEPS = {
     True: "three steps, value and key",

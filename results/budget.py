@@ -19,10 +19,10 @@ from law import (
     with_theory,
     without_warnings,
 )
-from scipy.special import ndtri
+from scipy.special import gammaln, ndtri
 from table import as_table, with_interval
 
-from jaxrecall.theory import Model, critical, critical_N, parameters_per_bit
+from jaxrecall.theory import Model, critical, critical_N
 
 COSTS = {
     "N d^2": lambda N, V, d, L: N * d**2,
@@ -50,7 +50,7 @@ def budget_of(V, L, inside):
     widths = np.unique(np.round(least * WIDTHS).astype(int))
     needed = np.array([critical_N(model.replace(d=int(d))) for d in widths])
     found = {"V": V, "L": L, "trigger": TRIGGER[inside], "least": least}
-    found["bits"] = 1 / parameters_per_bit(model.replace(d=int(np.ceil(least))))
+    found["bits"] = gammaln(V + 1) / np.log(2) / np.ceil(least) ** 2
     for name, cost in COSTS.items():
         at = np.argmin(cost(needed, V, widths, L))
         found |= {f"d, {name}": widths[at], f"N, {name}": needed[at]}

@@ -7,18 +7,22 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from law import DASHED, STUDY, TRIGGER, models_of, with_trigger
+from law import DASHED, STUDY, TRIGGER, with_trigger
 from table import as_table, at, largest_off, stacked, with_interval
 
 import jaxrecall
 from jaxrecall import plot
 from jaxrecall.fit import fit
-from jaxrecall.theory import locked_fraction
 
 SEEDS = 8
 TESTED = 1024
 """The number of sequences over which attention of the infinite-sample gradient is
 averaged.
+"""
+
+DRAWN = 64
+"""The number of embedding tables, and of sequences per table, over which attention of
+the formula is averaged.
 """
 
 SIZES = [(64, 64), (64, 128), (128, 128)]
@@ -111,16 +115,19 @@ def tables_of(V, d, seed):
     return Z_in, Z_out[np.asarray(drawn.perm)], z_trig, z_eos
 
 
+def frequencies(V, s):
+    """(V,): the probabilities of tokens with Zipf exponent s."""
+    shares = (np.arange(V) + 1.0) ** -s
+    return shares / shares.sum()
+
+
 @cache
 def population_mass(V, d, L, inside, s, noise_s, errors="uniform", kappa=100.0):
     """Attention on the informative token with W_KQ of infinitely many samples.
 
     The result is a mean over seeds.
     """
-    p, q = (
-        shares / shares.sum()
-        for shares in ((np.arange(V) + 1.0) ** -exponent for exponent in (s, noise_s))
-    )
+    p, q = frequencies(V, s), frequencies(V, noise_s)
     found = []
     for seed in range(SEEDS):
         tables = tables_of(V, d, seed)
@@ -139,6 +146,62 @@ def population_mass(V, d, L, inside, s, noise_s, errors="uniform", kappa=100.0):
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         found.append(np.mean(weights[:, 0] / weights.sum(axis=1)))
     return np.mean(found)
+
+
+def token_scores(V, d, L, p, q, inside, N=2048, kappa=100.0):
+    """Statistics of the scores (nats) of tokens and of the trigger after step 2;
+    docs/theory-derivations.md, section 4.3.
+
+    The first two results are the mean and the standard deviation of each token's score
+    over random tables, (V,) each. The last two results are the mean and the standard
+    deviation of the trigger's score. If tokens are not equally frequent, labels add the
+    mean embedding to w for any number of samples, and frequent tokens win attention.
+    The noise of counts is neglected.
+    """
+    k = 1 - 1 / L
+
+    # the coefficient of the mean embedding in the error of each label
+    excess = p - 1 / V + 1 / N
+    # the coefficient of each token's embedding in the mean of b
+    mean_b = p * excess / L + k * (p @ excess) * q
+    # b of each label, times the value of its token
+    own = (p + 1 / N + inside * excess) / L + k * excess * q
+
+    informative = own - (p + 1 / N) * q / L - k * excess * (q @ q)
+    informative = k * p / L * informative
+    noise = k * q * (k * mean_b - p @ own / L - (1 - 2 / L) * (mean_b @ q))
+    weights = noise + informative
+    signal = informative.sum()
+
+    # variance of z^T b, times k^4
+    through = k**4 * (mean_b @ mean_b + inside * (p @ excess / L) ** 2) / d
+    of_trigger = 1 / d**2 + q @ q / d
+    variance = (weights @ weights - weights**2 + signal**2) / d
+    variance += through * (q**2 + 2 * q / d + of_trigger)
+    exposure = (weights @ weights + 2 * signal**2) / d + through * of_trigger
+    nats = kappa * L**2 * V
+    mean = weights + k**2 * mean_b / d
+    deviation, trigger_deviation = np.sqrt(variance), np.sqrt(exposure)
+    return nats * mean, nats * deviation, nats * signal, nats * trigger_deviation
+
+
+def locked_fraction(V, d, L, inside, s, noise_s):
+    """The fraction of test samples whose informative token gets more than half of the
+    attention, averaged over random tables and sequences, by `token_scores`.
+    """
+    p, q = frequencies(V, s), frequencies(V, noise_s)
+    mean, deviation, trigger, exposure = token_scores(V, d, L, p, q, inside)
+    rng = np.random.default_rng(0)
+    locked = 0.0
+    for _ in range(DRAWN):
+        score = mean + deviation * rng.standard_normal(V)
+        tokens = rng.choice(V, DRAWN, p=p)
+        informative = trigger + exposure * rng.standard_normal() + score[tokens]
+        counts = rng.multinomial(L - 1, q, DRAWN)
+        ahead = np.minimum(score - informative[:, None], 100)
+        rivals = (counts * np.exp(ahead)).sum(axis=1)
+        locked += np.mean(rivals < 1)
+    return float(locked / DRAWN)
 
 
 def along_N():
@@ -342,10 +405,10 @@ def zipf_breaks():
     for (name, trigger, s), mine in by_kind().groupby(
         ["Zipf", "trigger", "s"], sort=False
     ):
-        p, q = (f"zipf(s={exponent})" for exponent in s_of(name, s))
-        sizes = mine.assign(V=64, d=128, tokens=p, noise_tokens=q)
-        models = models_of(sizes, "trigger_in_value", "tokens", "noise_tokens")
-        shares = [locked_fraction(model, 2048) for model in models]
+        shares = [
+            locked_fraction(64, 128, L, inside, *s_of(name, s))
+            for L, inside in zip(mine["L"], mine["trigger_in_value"], strict=True)
+        ]
         lengths = mine["L"].to_numpy()
         measured = crossing(lengths, mine["attention_mass"].to_numpy())
         theory = crossing(lengths, shares)

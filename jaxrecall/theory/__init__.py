@@ -1,4 +1,4 @@
-"""Closed formulas for the model after the three steps, bounds that hold for any
+"""Closed formulas for the model after the three steps, a bound that holds for any
 training, and recall with locked attention.
 
 The formulas are ours, not the paper's: docs/theory.md.
@@ -6,16 +6,7 @@ The formulas are ours, not the paper's: docs/theory.md.
 Every formula needs a `Model` and raises TheoryError for a model that it does not cover.
 """
 
-from .bounds import (
-    fano_ceiling,
-    information,
-    matched_filter_accuracy,
-    parameters_per_bit,
-    recall_ceiling,
-    sample_information,
-    seen,
-    seen_N,
-)
+from .bounds import recall_ceiling
 from .critical import critical, critical_N, limiting_noise
 from .locked import locked_accuracy
 from .model import Model
@@ -29,17 +20,10 @@ __all__ = [
     "accuracy",
     "critical",
     "critical_N",
-    "fano_ceiling",
-    "information",
     "limiting_noise",
     "locked_accuracy",
     "locked_fraction",
-    "matched_filter_accuracy",
-    "parameters_per_bit",
     "recall_ceiling",
-    "sample_information",
     "score_noise",
-    "seen",
-    "seen_N",
     "table",
 ]

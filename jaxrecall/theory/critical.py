@@ -7,12 +7,11 @@ The formulas are ours, not the paper's: docs/theory-derivations.md, section 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache, partial
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logit
 
 from ..errors import TheoryError, shown
 from .first_steps import are_drawn, check_first_steps
@@ -34,11 +33,6 @@ RANGES = {
 FALLING = ("V", "L")
 """The axes along which accuracy falls as the size grows."""
 
-NEAR = (1.06, 1.2, 1.7, 4.0, 16.0)
-"""The factors by which a search looks beyond a guess, one after the other. If the
-crossing is farther away, the search looks everywhere.
-"""
-
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
     """The smallest N (samples) at which `accuracy` reaches theta (fraction);
@@ -50,7 +44,7 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
     """
     check_theta(model, theta)
     warn_of_limits(model)
-    N = critical_size(model, "N", theta)
+    N = _crossing(model, "N", theta, math.nan)
     warn_of_plateau(model, theta, N)
     return N
 
@@ -64,49 +58,6 @@ def warn_of_plateau(model: Model, theta: float, N: float) -> None:
             f" V={model.V}, d={model.d}, L={model.L}. There, critical N was measured to"
             " be up to 3 times larger than theory's, or finite where that is infinite"
         )
-
-
-def _crossing_N(model: Model, theta: float, guess: float | None = None) -> float:
-    """Returns the N at which accuracy crosses theta, or inf."""
-
-    @cache
-    def excess(log_N: float) -> float:
-        return predicted_accuracy(model, math.exp(log_N)) - theta
-
-    low, high = map(math.log, _bracket(lambda N: excess(math.log(N)), "N", guess))
-    if excess(low) >= 0:
-        return 1.0
-    if excess(high) < 0:
-        return math.inf
-    if high - low < 1.1 * math.log(NEAR[0]):
-        fraction = excess(low) / (excess(low) - excess(high))
-        return math.exp(low + fraction * (high - low))
-    return math.exp(brentq(excess, low, high, xtol=1e-3))  # type: ignore[arg-type]
-
-
-def _bracket(
-    excess: Callable[[float], float], axis: str, guess: float | None
-) -> tuple[float, float]:
-    """Returns two sizes around the size at which `excess` crosses 0: close to a guess
-    if the crossing is, else the ends of the range.
-    """
-    least, most = RANGES[axis]
-    if guess is None or not least <= guess <= most:
-        return least, most
-    at_guess = excess(guess if axis == "N" else round(guess))
-    is_above = (at_guess < 0) != (axis in FALLING)
-    near = guess
-    for factor in NEAR:
-        far = guess * factor if is_above else guess / factor
-        if not least <= far <= most:
-            break
-        low, high = sorted([near, far])
-        if axis != "N":
-            low, high = math.floor(low), math.ceil(high)
-        if (excess(low) < 0) != (excess(high) < 0):
-            return low, high
-        near = far
-    return least, most
 
 
 def critical(
@@ -125,8 +76,8 @@ def critical(
         N: the number of samples, needed unless the axis is N.
 
     Returns:
-        The size. Between whole numbers, the logit of accuracy is interpolated linearly
-        in the logarithm of the size. If no size in RANGES reaches theta, the result is
+        The size. Between whole numbers, accuracy is interpolated linearly in the
+        logarithm of the size. If no size in RANGES reaches theta, the result is
         inf for N, d and m, and 0 for V and L. If every size that the formulas cover
         reaches theta, the result is the smallest size for N, d and m, and inf for V and
         L.
@@ -141,38 +92,13 @@ def critical(
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
-    size = critical_size(model, axis, theta, N)
-    warn_of_limits(_with_size(model, axis))
-    return size
-
-
-def critical_size(
-    model: Model,
-    axis: str,
-    theta: float,
-    N: float | None = None,
-    guess: float | None = None,
-) -> float:
-    """Returns what `critical` returns, without a warning.
-
-    The search starts at a guess, if there is one. A good guess needs a fraction of the
-    time. Raises TheoryError as `critical` does.
-    """
     model = _with_size(model, axis)
     check_theta(model, theta)
-    if axis == "N":
-        size = N = _crossing_N(model, theta, guess)
-    else:
-        if N is None:
-            raise TheoryError(f"N: not given; critical along {axis} needs it")
-        check_N(model, N)
-        if axis in ("d", "V"):
-            model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-        size = _crossing(cache(partial(_excess, model, axis, theta, N)), axis, guess)
-        nearest = np.clip(size, *RANGES[axis])
-        model = model.replace(**{axis: round(nearest)})
-    check_first_steps(model, N, drawn=are_drawn(model))
-    return size
+    if N is None:
+        raise TheoryError(f"N: not given; critical along {axis} needs it")
+    check_N(model, N)
+    warn_of_limits(model)
+    return _crossing(model, axis, theta, N)
 
 
 def _with_size(model: Model, axis: str) -> Model:
@@ -186,36 +112,51 @@ def _with_size(model: Model, axis: str) -> Model:
     return model.replace(**{axis: low if axis in FALLING else high})
 
 
-def _crossing(
-    excess: Callable[[float], float], axis: str, guess: float | None = None
-) -> float:
-    """Returns the size along an axis at which `excess` crosses 0, by bisection."""
-    low, high = _bracket(excess, axis, guess)
-    at_low, at_high = excess(low), excess(high)
-    if (at_low < 0) == (at_high < 0):
-        every_size_reaches = at_low >= 0
-        if axis in FALLING:
-            return math.inf if every_size_reaches else 0.0
-        return float(low) if every_size_reaches else math.inf
-    while high - low > 1 and high / low > 1.02:
-        middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
-        at_middle = excess(middle)
-        if (at_middle < 0) == (at_low < 0):
-            low, at_low = middle, at_middle
-        else:
-            high, at_high = middle, at_middle
-    return low * (high / low) ** (at_low / (at_low - at_high))
+@lru_cache(maxsize=2**12)
+def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
+    """Returns what `critical` returns, without a warning, of arguments that are
+    checked. Along N, the argument N is not used.
+    """
+    if axis in ("d", "V") and not model.moments.overlap:
+        raise TheoryError(
+            f"embedding: got '{model.embedding}'; covered by critical along {axis}:"
+            " gaussian, sphere, equicorrelated"
+        )
+
+    def excess(log_size: float) -> float:
+        size = math.exp(log_size)
+        if axis == "N":
+            return predicted_accuracy(model, size) - theta
+        below, above = max(low, math.floor(size)), min(high, math.ceil(size))
+        ends = [_accuracy(model, axis, end, N) - theta for end in (below, above)]
+        return float(np.interp(log_size, np.log([below, above]), ends))
+
+    low, high = RANGES[axis]
+    log_low, log_high = math.log(low), math.log(high)
+    at_low, at_high = excess(log_low), excess(log_high)
+    if (at_low < 0) != (at_high < 0):
+        log_size: Any = brentq(excess, log_low, log_high, xtol=1e-3)
+        size = math.exp(log_size)
+    elif axis in FALLING:
+        size = math.inf if at_low >= 0 else 0.0
+    else:
+        size = float(low) if at_low >= 0 else math.inf
+    if axis == "N":
+        N = size
+    else:
+        model = model.replace(**{axis: round(np.clip(size, low, high))})
+    check_first_steps(model, N, drawn=are_drawn(model))
+    return size
 
 
-def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float:
-    """The difference between the logit of accuracy at a size and that of theta."""
+def _accuracy(model: Model, axis: str, size: int, N: float) -> float:
+    """Returns the accuracy at a size along an axis other than N."""
     try:
-        reached = predicted_accuracy(model.replace(**{axis: size}), N)
+        return predicted_accuracy(model.replace(**{axis: size}), N)
     except TheoryError:
         if axis != "d":
             raise
-        reached = 0.0  # the formula does not cover so small a width
-    return float(logit(np.clip(reached, 1e-12, 1 - 1e-12)) - logit(theta))
+        return 0.0  # the formula does not cover so small a width
 
 
 def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:

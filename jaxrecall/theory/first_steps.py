@@ -85,8 +85,6 @@ def why_unfiltered(model: Model) -> str:
         return f"embedding='{model.embedding}'"
     if model.fresh_batches:
         return "fresh_batches=True"
-    if not model.equally_frequent:
-        return f"tokens='{model.tokens}'"
     return ""
 
 

@@ -47,11 +47,17 @@ def assumed(model: Model) -> tuple[str, ...]:
 
 
 def warn_of_limits(model: Model) -> None:
-    """Warns with TheoryWarning if kappa is so small that the accuracy and the critical
-    sizes of theory were measured to be off by a factor of 2 or more;
-    docs/theory-derivations.md, section 5.4.
+    """Warns with TheoryWarning if no formula covers attention, or if kappa is so small
+    that the accuracy and the critical sizes of theory were measured to be off by a
+    factor of 2 or more; docs/theory-derivations.md, section 5.4.
     """
-    if model.L == 1 or not has_score_noise(model):
+    if model.L == 1:
+        return
+    if not has_score_noise(model):
+        warn(
+            f"embedding: got '{model.embedding}' with m={model.m}; theory assumes that"
+            " attention is locked"
+        )
         return
     least, off = LEAST_KAPPA, "1.5 to 3 times larger than theory's, or more"
     if model.common_length:

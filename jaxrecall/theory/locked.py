@@ -49,8 +49,11 @@ def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
     `at` is passed to `recall` as its `reading`. It has no effect on attention-only
     models with orthogonal embeddings.
     """
-    if model.m:
-        model.require_law("recall by an MLP", lambda moments: not moments.common)
+    if model.m and model.moments.common:
+        raise TheoryError(
+            f"embedding: got '{model.embedding}'; covered by recall by an MLP:"
+            " gaussian, sphere, orthogonal"
+        )
     if not model.moments.overlap and not model.m:
         return orthogonal_accuracy(model, N)
     return recall(model, N, key_overlaps(model, at), at)

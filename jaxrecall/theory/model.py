@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
@@ -23,9 +23,8 @@ from ..errors import (
 )
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
-from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
+from ..model.laws import EmbeddingLaw, Law, Moments, find_law
 from ..model.laws.law import LawField, not_imported, plain
-from ..model.laws.tokens import token_probabilities
 from ..model.point import (
     EVALUATION,
     FIELDS,
@@ -69,8 +68,6 @@ class Model:
     kappa: float = 100.0
     eta: float = 0.0
     first_steps: int = 1
-    tokens: LawField[TokenLaw] = "uniform"  # type: ignore[assignment]
-    noise_tokens: LawField[TokenLaw | None] = None  # type: ignore[assignment]
 
     def __init__(self, point: Point | None = None, /, **given: Any) -> None:
         if point is not None:
@@ -101,15 +98,11 @@ class Model:
 
     def _check_laws(self) -> None:
         for name, family in LAWS_OF_MODEL.items():
-            if name == "noise_tokens" and not self.noise_tokens:
-                continue  # noise tokens have the law of the informative tokens
             try:
                 law = find_law(family, getattr(self, name))
             except PointError as error:
                 raise TheoryError(str(error)) from None
             self._set(name, law)
-        if self.noise_tokens == self.tokens:
-            self._set("noise_tokens", None)
         if not self.missing:
             for problem in self.embedding.problems(self.V, self.d):
                 raise TheoryError(str(problem))
@@ -179,24 +172,9 @@ class Model:
         if moments is None:
             raise TheoryError(
                 f"embedding: got '{self.embedding}'; theory covers distributions that"
-                f" give moments: {_laws_where(lambda moments: True)}, equicorrelated"
+                " give moments: gaussian, sphere, orthogonal, equicorrelated"
             )
         return moments
-
-    @property
-    def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """The probability of each token as an informative token, and as a noise token:
-        two arrays (V,).
-        """
-        noise = self.noise_tokens or self.tokens
-        return token_probabilities(self.tokens, self.V), token_probabilities(
-            noise, self.V
-        )
-
-    @property
-    def equally_frequent(self) -> bool:
-        """Whether all tokens have the same probability."""
-        return not any(np.ptp(of_tokens) for of_tokens in self.token_shares)
 
     @property
     def c(self) -> float:
@@ -216,27 +194,6 @@ class Model:
         without the shared part.
         """
         return 1 + self.common_length
-
-    def require(self, formula: str, **values: object) -> None:
-        """Raises TheoryError unless these fields of the model have the values given
-        here, which `formula` covers.
-        """
-        for name, value in values.items():
-            if getattr(self, name) != value:
-                raise TheoryError(
-                    f"{name}: got {plain(getattr(self, name))!r}; covered by {formula}:"
-                    f" {value!r}"
-                )
-
-    def require_law(self, formula: str, covered: Callable[[Moments], bool]) -> None:
-        """Raises TheoryError unless `covered` is true for the moments of the embedding
-        law.
-        """
-        if not covered(self.moments):
-            raise TheoryError(
-                f"embedding: got '{self.embedding}'; covered by {formula}:"
-                f" {_laws_where(covered)}"
-            )
 
 
 def warn(message: str) -> None:
@@ -326,8 +283,6 @@ LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
 LAWS_OF_MODEL: dict[str, type[Law]] = {
     "embedding": EmbeddingLaw,
     "activation": Activation,
-    "tokens": TokenLaw,
-    "noise_tokens": TokenLaw,
 }
 """A dict from each field that contains a law to the family of the law."""
 
@@ -349,15 +304,12 @@ finite.
 """
 
 
-def check_N(
-    model: Model, N: float, infinite: bool = False, any_tokens: bool = False
-) -> None:
+def check_N(model: Model, N: float, infinite: bool = False) -> None:
     """Raises TheoryError unless `model` is a model and N is a number of samples.
 
-    With `infinite`, N may be infinite. With `any_tokens`, tokens may differ in
-    frequency. Few formulas cover such tokens.
+    With `infinite`, N may be infinite.
     """
-    check_model(model, any_tokens)
+    check_model(model)
     number = as_float(N)
     if 1 <= number <= MAX_N or (infinite and number == math.inf):
         return
@@ -378,11 +330,9 @@ def check_theta(model: Model, theta: float) -> None:
         )
 
 
-def check_model(model: object, any_tokens: bool = False) -> None:
-    """Raises TheoryError unless `model` is a `Model` whose tokens are equally frequent.
-    A `Point` is refused.
-
-    With `any_tokens`, tokens may differ in frequency.
+def check_model(model: object) -> None:
+    """Raises TheoryError unless `model` is a `Model` with all sizes. A `Point` is
+    refused.
     """
     if not isinstance(model, Model):
         raise TheoryError(
@@ -392,12 +342,6 @@ def check_model(model: object, any_tokens: bool = False) -> None:
     if model.missing:
         raise TheoryError(
             f"{', '.join(model.missing)}: not given; theory needs V, d and L"
-        )
-    if not any_tokens and not model.equally_frequent:
-        raise TheoryError(
-            f"tokens: got {plain(model.tokens)!r} and {plain(model.noise_tokens)!r};"
-            " covered, but by"
-            " locked_fraction: 'uniform'"
         )
 
 
@@ -409,17 +353,3 @@ def as_float(value: object) -> float:
         return float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         return math.nan
-
-
-def _laws_where(covered: Callable[[Moments], bool]) -> str:
-    """Returns a text that lists the parameter-free embedding laws of the package whose
-    moments are covered.
-    """
-    names = []
-    for name, law in LAWS["embedding"].items():
-        if fields(law):  # type: ignore[arg-type]
-            continue
-        moments = law().moments  # type: ignore[attr-defined]
-        if moments is not None and covered(moments):
-            names.append(name)
-    return ", ".join(names)

@@ -6,7 +6,7 @@ The formulas are ours, not the paper's.
 from __future__ import annotations
 
 import math
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +29,6 @@ exposure to the noise, the size of the noise, and the largest rival score.
 GROUPS = 8
 """The number of groups of seeds with similar attention. Recall is computed once for
 each group.
-"""
-
-DRAWN = 64
-"""The number of embedding tables, and the number of test sequences per table, over
-which attention is averaged if tokens are not equally frequent.
 """
 
 
@@ -83,6 +78,7 @@ def accuracy(model: Model, N: float) -> float:
     return predicted
 
 
+@lru_cache(maxsize=2**14)
 def predicted_accuracy(model: Model, N: float) -> float:
     """Returns what `accuracy` returns, without a warning, and also where the first
     steps are too large.
@@ -120,10 +116,8 @@ def locked_fraction(model: Model, N: float) -> float:
     """The fraction of tokens that get more than half of the attention, averaged over
     seeds; docs/theory-derivations.md, section 4.
     """
-    check_N(model, N, any_tokens=True)
+    check_N(model, N)
     check_first_steps(model, N, recall=False)
-    if not model.equally_frequent:
-        return locked_by_frequency(model, N)
     return float(attention(model, N).locked.mean())
 
 
@@ -288,67 +282,3 @@ def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
     the tokens, and elsewhere for the others.
     """
     return Attention(p, p, Reading(stray=stray))
-
-
-def token_scores(model: Model, N: float) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Returns statistics of the scores (nats) of tokens and of the trigger after step
-    2; docs/theory-derivations.md, section 4.3.
-
-    The first two results are the mean and the standard deviation of each token's score
-    over random tables, (V,) each. The last two results are the mean and the standard
-    deviation of the trigger's score. If tokens are not equally frequent, labels add the
-    mean embedding to w for any number of samples, and frequent tokens win attention.
-    The noise of counts is neglected.
-    """
-    model.require("attention with token frequencies", m=0)
-    model.require_law(
-        "attention with token frequencies",
-        lambda moments: moments.overlap and not moments.common,
-    )
-    p, q = model.token_shares
-    V, d, L, t = model.V, model.d, model.L, model.trigger_in_value
-    k = 1 - 1 / L
-    again = 0 if model.fresh_batches else 1 / N
-
-    # the coefficient of the mean embedding in the error of each label
-    excess = p - 1 / V + again
-    # the coefficient of each token's embedding in the mean of b
-    mean_b = p * excess / L + k * (p @ excess) * q
-    # b of each label, times the value of its token
-    own = (p + again + t * excess) / L + k * excess * q
-
-    informative = own - (p + again) * q / L - k * excess * (q @ q)
-    informative = k * p / L * informative
-    noise = k * q * (k * mean_b - p @ own / L - (1 - 2 / L) * (mean_b @ q))
-    weights = noise + informative
-    signal = informative.sum()
-
-    # variance of z^T b, times k^4
-    through = k**4 * (mean_b @ mean_b + t * (p @ excess / L) ** 2) / d
-    of_trigger = 1 / d**2 + q @ q / d
-    variance = (weights @ weights - weights**2 + signal**2) / d
-    variance += through * (q**2 + 2 * q / d + of_trigger)
-    exposure = (weights @ weights + 2 * signal**2) / d + through * of_trigger
-    nats = model.kappa * L**2 * V
-    mean = weights + k**2 * mean_b / d
-    deviation, trigger_deviation = np.sqrt(variance), np.sqrt(exposure)
-    return nats * mean, nats * deviation, nats * signal, nats * trigger_deviation
-
-
-def locked_by_frequency(model: Model, N: float) -> float:
-    """The fraction of test samples whose informative token gets more than half of the
-    attention. It is averaged over random tables and sequences.
-    """
-    mean, deviation, trigger, exposure = token_scores(model, N)
-    p, q = model.token_shares
-    rng = np.random.default_rng(0)
-    locked = 0.0
-    for _ in range(DRAWN):
-        score = mean + deviation * rng.standard_normal(model.V)
-        tokens = rng.choice(model.V, DRAWN, p=p)
-        informative = trigger + exposure * rng.standard_normal() + score[tokens]
-        counts = rng.multinomial(model.L - 1, q, DRAWN)
-        ahead = np.minimum(score - informative[:, None], 100)
-        rivals = (counts * np.exp(ahead)).sum(axis=1)
-        locked += np.mean(rivals < 1)
-    return float(locked / DRAWN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 ADDED = ("theory_accuracy", "theory_critical")
 """The columns that `table` adds. No other column of the package begins with theory."""
 
-Row = dict[str, Any]
+NO_PREDICTION = "no prediction"
+"""How a warning begins that says why there is no prediction for a row."""
 
 
 def table(
@@ -63,33 +63,35 @@ def table(
             " and `along`"
         )
     settings: Any = df[list(filter(is_setting, df))]
-    sizes = _each(
-        settings.drop(columns=axis, errors="ignore"),
-        lambda row: critical(Model.from_fields(row), axis, theta, row.get("N")),
-    )
-    reached = math.nan
-    if {"N", *SIZES} <= {*df}:
-        reached = _each(
-            settings, lambda row: accuracy(Model.from_fields(row), row["N"])
-        )
+    sizes = predict(settings, axis, theta)
+    reached = predict(settings) if {"N", *SIZES} <= {*df} else math.nan
     return df.assign(**dict(zip(ADDED, (reached, sizes), strict=True)))
+
+
+def predict(settings: Any, along: str = "", theta: float = 0.5) -> np.ndarray:
+    """Returns an array with a prediction for each row of settings: its accuracy at its
+    N, or its critical size along an axis.
+
+    Equal rows are computed once. The prediction is nan where a formula does not cover a
+    row, and a TheoryWarning that begins with NO_PREDICTION says why.
+    """
+    if along != "m":  # the activation depends on the size m
+        settings = settings.drop(columns=along, errors="ignore")
+    groups = settings.groupby([*settings], dropna=False, sort=False)
+    values = []
+    for row in groups.head(1).to_dict("records"):
+        try:
+            model = Model.from_fields(row)
+            if along:
+                values.append(critical(model, along, theta, row.get("N")))
+            else:
+                values.append(accuracy(model, row["N"]))
+        except TheoryError as error:
+            warn(f"{NO_PREDICTION}: {error}")
+            values.append(math.nan)
+    return np.array(values, float)[groups.ngroup()]
 
 
 def is_setting(column: object) -> bool:
     """Whether a column of a table has a field of a point, or a number of a law."""
     return str(column).partition(".")[0] in (*FIELDS, "step")
-
-
-def _each(settings: Any, formula: Callable[[Row], float]) -> np.ndarray:
-    """Returns an array with the value of a formula for each row. Equal rows are
-    computed once.
-    """
-    groups = settings.groupby([*settings], dropna=False, sort=False)
-    values = []
-    for row in groups.head(1).to_dict("records"):
-        try:
-            values.append(formula(row))
-        except TheoryError as error:
-            warn(f"no prediction: {error}")
-            values.append(math.nan)
-    return np.array(values, float)[groups.ngroup()]

@@ -315,23 +315,6 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
     assert "theory" not in legend(plot.accuracy(other, theory=True))
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta")
-def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured_open():
-    levels = (64, 256, 1024, 4096)
-    frame = table({"d": [128, 256], "m": [32]}, lambda c: 1000.0, levels, seeds=2)
-    frame = ours(frame).assign(activation="relu", embedding="orthogonal")
-    name = "theory, assumes locked attention"
-    for ax in (plot.accuracy(frame, theory=True), plot.critical_n(frame)):
-        assert name in legend(ax)
-    is_locked = (frame["d"] == 256) & (frame["N"] > 256)
-    frame["attention_mass"] = np.where(is_locked, 0.99, 0.4)
-    ax = plot.accuracy(frame, theory=True)
-    (places,) = [line[:, 0] for line in lines(ax, "--") if len(line)]
-    assert_close([places.min(), places.max()], [1024, 4096], "roots")
-    assert name not in legend(plot.critical_n(frame))
-
-
 def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
     """N follows V; what a file knows of its search comes with it."""
     runs = table({"d": [32, 64, 128]}, law)
@@ -490,7 +473,7 @@ def test_a_report_replaces_the_figures_that_its_page_lists_and_no_others(reporte
     assert content(page.parent) == {"mine.png": "old", "t&t.html": "new"}
     assert not (figures / "accuracy.svg").is_symlink()
     told = page.read_text()
-    assert "Theory does not cover 4 of 4 configurations (s: got 1.0; " in told
+    assert "theory: no prediction: s: got 1.0; " in told
     assert ": 2 cross; 1 flat; 1 above" in told
 
 

@@ -2,8 +2,6 @@
 end where these do.
 """
 
-import sys
-
 import numpy as np
 import pytest
 from panels import close, lines, marks  # noqa: F401
@@ -35,19 +33,6 @@ def test_a_line_bends_between_the_tested_values_as_theory_does():
     line = drawn(plot.critical_n(runs(L=[8, 512]), x="L"))
     for L in (30, 200):
         assert_close(at(line, L) / theory.critical_N(Model(V=64, d=64, L=L)), 1, 0.02)
-
-
-def test_a_critical_value_is_looked_for_where_its_neighbours_lead(monkeypatch):
-    module = sys.modules["jaxrecall.theory.critical"]  # a function has its name
-    evaluate, evaluated = module.predicted_accuracy, []
-
-    def counted(model, N):
-        evaluated.append(N)
-        return evaluate(model, N)
-
-    monkeypatch.setattr(module, "predicted_accuracy", counted)
-    line = drawn(plot.critical_n(runs(L=[8, 512]), x="L"))
-    assert len(evaluated) < 4 * len(line[0])  # 11 of each without neighbours
 
 
 @pytest.mark.filterwarnings("ignore:theta")

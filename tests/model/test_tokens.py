@@ -7,11 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 from helpers import quickly
-from own_laws import Zipf as OwnZipf
 from scipy.stats import chisquare
 
 import jaxrecall
-from jaxrecall import Point, measure, realize, theory
+from jaxrecall import Point, measure, realize
 from jaxrecall.errors import PointError
 from jaxrecall.model import keys, task
 from jaxrecall.model.law_parameters import law_parameters, make_point
@@ -171,12 +170,6 @@ def test_noise_may_have_another_law():
     given = {"noise_tokens.s": 2, "tokens": "zipf", "tokens.s": 0.5}
     point = make_point(SMALL | given)
     assert (point.tokens, point.noise_tokens) == ("zipf(s=0.5)", "zipf(s=2)")
-
-
-def test_theory_knows_the_attention_of_token_laws():
-    for laws in ({"tokens": OwnZipf(1.0)}, {"noise_tokens": "zipf"}):
-        model = theory.Model(Point(**SMALL, **laws))
-        assert 0 < theory.locked_fraction(model, 1000) <= 1
 
 
 def test_a_search_along_the_parameter_of_a_law(tmp_path):

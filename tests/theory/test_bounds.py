@@ -16,43 +16,49 @@ from tolerances import assert_close
 from jaxrecall import Point, realize, simulate
 from jaxrecall.model.reference import three_step
 from jaxrecall.model.reference.decoders import decoder_columns, whitened
-from jaxrecall.theory import Model, fano_ceiling, recall_ceiling, sample_information
+from jaxrecall.theory import Model, recall_ceiling
 
 sys.path.append(str(ROOT / "examples"))
 import decoders
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """The script of the study of bounds."""
+    monkeypatch.syspath_prepend(ROOT / "results")
+    return importlib.import_module("bound")
+
 
 DECODERS = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 
 
 @pytest.mark.parametrize(("V", "L"), [(2, 1), (2, 3), (3, 4), (5, 2)])
-def test_the_information_of_a_sample_is_that_of_all_sequences_counted(V, L):
+def test_the_information_of_a_sample_is_that_of_all_sequences_counted(bound, V, L):
     entropy = []
     for sequence in itertools.product(range(V), repeat=L):
         p = np.bincount(sequence, minlength=V) / L
         entropy.append(-sum(p[p > 0] * np.log(p[p > 0])))
-    information = sample_information(Model(V=V, d=2, L=L))
+    information = bound.sample_information(V, L)
     assert_close(information, np.log(V) - np.mean(entropy), scale=1)
 
 
 @pytest.mark.parametrize(("V", "L"), [(64, 10**6), (1024, 10**9)])
-def test_the_information_of_a_long_sample_vanishes_as_V_over_2_L(V, L):
-    information = sample_information(Model(V=V, d=2, L=L))
+def test_the_information_of_a_long_sample_vanishes_as_V_over_2_L(bound, V, L):
+    information = bound.sample_information(V, L)
     assert_close(information * 2 * L / (V - 1), 1, 1e-3)
 
 
 @pytest.mark.parametrize(("V", "L", "most"), [(4, 2, 3), (3, 6, 3), (2, 9, 4)])
 def test_no_learner_exceeds_the_ceiling_and_one_exceeds_that_of_the_gaussian_channel(
-    monkeypatch, V, L, most
+    bound, V, L, most
 ):
-    monkeypatch.syspath_prepend(ROOT / "results")
-    bound = importlib.import_module("bound")
     model = Model(V=V, d=2, L=L)
     for N in range(1, most + 1):
         known = bound.best_decoder(V, L, N)
-        ceiling = recall_ceiling(model, N, sees_position=False)
+        ceiling = bound.trigger_blind_ceiling(model, N)
         assert 1 / V < known <= ceiling
-        assert ceiling <= recall_ceiling(model, N, sees_position=True)
-        assert V != 4 or N == 1 or known > fano_ceiling(model, N)
+        assert ceiling <= recall_ceiling(model, N)
+        assert V != 4 or N == 1 or known > bound.gaussian_channel(model, N)
 
 
 def test_a_label_that_was_seen_is_known_to_who_sees_the_position():
@@ -61,17 +67,19 @@ def test_a_label_that_was_seen_is_known_to_who_sees_the_position():
     """
     drawn = itertools.product(range(5), repeat=4)
     seen = np.array([len({*tokens}) for tokens in drawn])
-    ceiling = recall_ceiling(Model(V=5, d=2, L=30), 4, sees_position=True)
+    ceiling = recall_ceiling(Model(V=5, d=2, L=30), 4)
     assert_close(ceiling, np.mean(seen + (seen < 5)) / 5, "roots")
 
 
 @pytest.mark.parametrize("L", [1, 8, 512, 10**6])
-def test_ceilings_rise_with_N_to_one_and_who_sees_the_position_is_never_worse_off(L):
+def test_ceilings_rise_with_N_to_one_and_who_sees_the_position_is_never_worse_off(
+    bound, L
+):
     model = Model(V=64, d=8, L=L)
     samples = np.geomspace(1, 1e12, 60)
     hidden, seen = (
-        np.array([recall_ceiling(model, N, sees_position=sees) for N in samples])
-        for sees in (False, True)
+        np.array([ceiling(model, N) for N in samples])
+        for ceiling in (bound.trigger_blind_ceiling, recall_ceiling)
     )
     assert (np.diff(hidden) >= 0).all()
     assert hidden[0] < 0.1
@@ -80,11 +88,11 @@ def test_ceilings_rise_with_N_to_one_and_who_sees_the_position_is_never_worse_of
     assert L > 1 or hidden[30] == seen[30]
 
 
-def test_who_does_not_see_the_position_learns_a_label_in_parts_and_not_more_than_all_of_it():  # noqa: E501
+def test_who_does_not_see_the_position_learns_a_label_in_parts(bound):
     V, N = 64, 200
-    each, n = sample_information(Model(V=V, d=8, L=64)), np.arange(N + 1)
+    each, n = bound.sample_information(V, 64), np.arange(N + 1)
     nats = V * binom.pmf(n, N, 1 / V) @ np.minimum(np.log(V), n * each)
-    E = V * recall_ceiling(Model(V=V, d=8, L=64), N, sees_position=False)
+    E = V * bound.trigger_blind_ceiling(Model(V=V, d=8, L=64), N)
     assert_close(E * np.log(E) - E + 1, nats, "roots")
     assert nats < 0.999 * N * each
 

@@ -31,7 +31,6 @@ from ...sweep.files import (
     read_bytes,
     refuse_link,
 )
-from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.survey import survey
 from ...sweep.store.table import is_ours
@@ -106,8 +105,6 @@ def write(
     _earlier_page(out)
     folder = out.with_name(f"{out.stem}-figures")
     refuse_link(folder)
-    for module in options.trust:
-        trusted(module)
     with look(options.style, "report"):  # checks style and size before the fit
         sized(options.size)
     every, remarks = read_tables(table, columns=parse_columns(options.columns))
@@ -134,7 +131,7 @@ def write(
     html = page(
         rows={"rows": len(every)},
         title=f"{name}: how critical {along} scales",
-        question=question(runs, options.theta, predicted),
+        question=question(runs, options.theta),
         axes=axes(runs),
         notes=told,
         pictures=pictures,
@@ -352,7 +349,7 @@ def _charts(
         yield ["collapse"], "Data collapse", chart
 
 
-def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
+def question(runs: Runs, thetas: Sequence[float]) -> str:
     """Returns a paragraph about what is asked, and how many runs answer it."""
     along, seeds = runs.along, runs.rows["seed"].nunique()
     subject = f"the {runs.summary} {runs.roles.measure} over seeds"
@@ -365,7 +362,7 @@ def question(runs: Runs, thetas: Sequence[float], predicted: Theory) -> str:
         f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
     )
     if runs.has_theory:
-        told += f" Theory: ours. {predicted.reason()}".rstrip()
+        told += " Theory: ours."
     return told
 
 

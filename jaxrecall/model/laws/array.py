@@ -35,7 +35,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -82,8 +82,7 @@ HASHED = re.compile(r".*#[0-9a-f]{16}", re.DOTALL)
 class Array(EmbeddingLaw):
     reads_file = True
     on_host = True
-    path: str = parameter("", "a .npy or .npz file of R rows and D columns")
-    tensor: str = parameter("", "name of the matrix in a file that holds more than one")
+    path: str = parameter("", "a .npy file of R rows and D columns")
     mean: float = parameter(
         0.0,
         "fraction of the mean embedding that is kept; 0 centres them",
@@ -95,7 +94,7 @@ class Array(EmbeddingLaw):
         super().__post_init__()
         if self.path and not self.hash:
             try:
-                found = _hash_of(_place(self.path), self.tensor)
+                found = _hash_of(_place(self.path))
             except NotAllowed as error:
                 raise PointError([self._problem(error)]) from None
             object.__setattr__(self, "path", f"{self.path}#{found}")
@@ -107,7 +106,7 @@ class Array(EmbeddingLaw):
 
     def identity(self) -> str:
         """Returns the text with the hash of the content in place of the path."""
-        return str(replace(self, path=f"#{self.hash}", tensor=""))
+        return str(replace(self, path=f"#{self.hash}"))
 
     def static(self) -> Array:
         """Returns the law without parameters. One program serves all files, because the
@@ -144,7 +143,7 @@ class Array(EmbeddingLaw):
             folders = (_folder.get(), *map(Path, sys.path))
             for folder in dict.fromkeys(folders):
                 with suppress(NotAllowed):
-                    if _hash_of(folder / path, self.tensor) == self.hash:
+                    if _hash_of(folder / path) == self.hash:
                         break
             else:
                 raise NotAllowed(
@@ -181,7 +180,7 @@ def _place(path: str) -> Path:
     return first
 
 
-def _hash_of(path: Path, tensor: str) -> str:
+def _hash_of(path: Path) -> str:
     """Returns the hash of the content of a file, and adds the content to `contents`.
 
     Raises ValueError.
@@ -190,12 +189,12 @@ def _hash_of(path: Path, tensor: str) -> str:
     with suppress(OSError):
         about = path.stat()
         version = about.st_mtime_ns, about.st_size, about.st_ino
-    return _hash(absolute(path), tensor, version)
+    return _hash(absolute(path), version)
 
 
 @lru_cache(256)
-def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
-    x = read(path, tensor)
+def _hash(path: Path, version: tuple[int, ...]) -> str:
+    x = read(path)
     words = hashlib.sha256(repr(x.shape).encode())
     words.update(x.astype("<f4", copy=False).data)
     found = words.hexdigest()[:16]
@@ -257,20 +256,15 @@ MAX_NUMBERS = 2**29
 """The largest number of entries of a matrix: 2 GiB in float32."""
 
 
-def read(path: Path, name: str = "") -> np.ndarray:
-    """Returns the matrix in a file, (rows, columns) float32.
+def read(path: Path) -> np.ndarray:
+    """Returns the matrix in a .npy file, (rows, columns) float32.
 
-    Args:
-        path: the path of a .npy or .npz file.
-        name: the name of the array, needed if the file contains more than one.
-
-    Raises:
-        ValueError: what is wrong with the file, and what is allowed.
+    Raises ValueError, which says what is wrong with the file and what is allowed.
     """
-    if path.suffix not in (".npy", ".npz"):
+    if path.suffix != ".npy":
         raise NotAllowed(
             f"a file with the suffix {path.suffix!r}",
-            'a .npy or .npz file, as numpy.save("table.npy", rows) writes',
+            'a .npy file, as numpy.save("table.npy", rows) writes',
         )
     try:
         if not path.exists():
@@ -280,35 +274,18 @@ def read(path: Path, name: str = "") -> np.ndarray:
         # reading a pipe would wait forever, and a device may have no end
         if not path.is_file():
             raise OSError("not a regular file")
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return _checked(loaded)
-        with loaded:
-            return _checked(loaded[_chosen(loaded.files, name)])
+        return _checked(np.lib.format.open_memmap(path, mode="r"))
     except (NotAllowed, MemoryError):
         raise
     except OSError as error:
         raise NotAllowed(
-            f"a file that cannot be read ({in_one_line(error)})", f"{path.suffix} files"
+            f"a file that cannot be read ({in_one_line(error)})", ".npy files"
         ) from None
     except Exception:  # numpy's message advises to allow pickles
         raise NotAllowed(
             "a file that holds no readable array of numbers",
-            "what numpy.save and numpy.savez write",
+            "what numpy.save writes",
         ) from None
-
-
-def _chosen(names: Sequence[str], name: str) -> str:
-    """Returns the name of the array to read.
-
-    Raises ValueError if there is no array `name`, or no `name` and not one array.
-    """
-    if name in names:
-        return name
-    if name or len(names) != 1:
-        got = f"no array {name!r}" if name else f"{len(names)} arrays"
-        raise NotAllowed(got, f"one array, or tensor=, one of {names}")
-    return names[0]
 
 
 def _checked(found: np.ndarray) -> np.ndarray:

@@ -311,10 +311,6 @@ class Clustered(EmbeddingLaw):
     def n_shared(self) -> int:
         return self.clusters
 
-    @property
-    def moments(self) -> Moments | None:
-        return Gaussian.moments if self.spread == 1 else None
-
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         spread = xp.asarray(self.spread, draws.normals.dtype)
         centres = draws.shared[draws.row[:, 0] % self.clusters]
@@ -360,10 +356,6 @@ class LowRank(EmbeddingLaw):
     def n_own(self) -> int:
         return self.rank
 
-    @property
-    def moments(self) -> Moments | None:
-        return Gaussian.moments if self.noise == 1 else None
-
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         noise = xp.asarray(self.noise, draws.normals.dtype)
         inside = (draws.own / xp.asarray(self.rank, noise.dtype) ** 0.5) @ draws.shared
@@ -390,10 +382,6 @@ class PowerLaw(EmbeddingLaw):
     alpha: float = parameter(
         1.0, "exponent of the covariance spectrum, i^-alpha", low=0.0, high=10.0
     )
-
-    @property
-    def moments(self) -> Moments | None:
-        return Gaussian.moments if self.alpha == 0 else None
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         kind = draws.normals.dtype

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
-from importlib import import_module
 from keyword import iskeyword
 from numbers import Real
 from pathlib import Path
@@ -698,24 +697,6 @@ def add_to_path(folders: Iterable[str]) -> None:
     for folder in folders:
         if folder not in sys.path:
             sys.path.append(folder)
-
-
-def trusted(module: str) -> None:
-    """Imports a module or .py file that `--trust` names, so that its laws are known.
-    Raises UsageError if the import fails.
-    """
-    path = Path(module)
-    if path.suffix == ".py":
-        add_to_path([str(path.absolute().parent)])
-        module = path.stem
-    try:
-        import_module(module)
-    except Exception as error:  # a user's module may raise anything
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(
-            f"--trust: got {path}, which cannot be imported ({why}); allowed: a module,"
-            " or its .py file"
-        ) from error
 
 
 def _checked_measure(name: str, value: Any) -> Any:
