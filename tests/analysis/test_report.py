@@ -168,10 +168,7 @@ def test_the_page_has_the_tables_and_their_origin_and_the_command_tells_its_prog
     text = (folder / "report.html").read_text()
     found = fit(jaxrecall.load(folder), [0.3, 0.9])
     stars = [rounded(value) for value in found.thresholds["N_star"].dropna()]
-    laws = [
-        f"d^{value:.2f}  95 % interval"
-        for value in found.exponents["exponent"].dropna()
-    ]
+    laws = [f" d {value:.3g} [" for value in found.exponents["exponent"].dropna()]
     for fact in (*stars, *laws, *FACTS.splitlines()):
         assert fact in text
     assert "failed runs" not in text

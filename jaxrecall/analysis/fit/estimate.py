@@ -48,13 +48,6 @@ class Estimates:
     cautions: Sequence[str] = ()
 
     @cached_property
-    def side(self) -> np.ndarray:
-        """(cells,): 0 if the curve crosses theta, 1 if it stays below theta, -1 if it
-        stays above theta.
-        """
-        return np.array([crossing.side for crossing in self.crossings])
-
-    @cached_property
     def log_x(self) -> np.ndarray:
         """(1 + seeds, cells): ln N* from all seeds, then with each seed left out.
 
@@ -91,10 +84,12 @@ class Estimates:
         return every.take(np.flatnonzero(self.inside))
 
     def take(self, cells: Sequence[int] | np.ndarray) -> Estimates:
-        """Returns the estimates of some cells, without curves."""
-        crossings = [self.crossings[i] for i in cells]
-        family = self.family.take(cells)
-        return replace(self, family=family, curves=(), crossings=crossings)
+        """Returns the estimates of some cells."""
+        lists = {}
+        for name in ("curves", "crossings", "cautions"):
+            each = getattr(self, name)
+            lists[name] = [each[i] for i in cells] if len(each) else each
+        return replace(self, family=self.family.take(cells), **lists)
 
 
 def estimate(
