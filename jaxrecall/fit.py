@@ -11,10 +11,8 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .analysis.fit import Fit, fit
-from .analysis.fit.columns import Table
 from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
@@ -26,29 +24,7 @@ from .sweep.files import local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.summary import ALLOWED
 
-__all__ = ["Fit", "compare", "fit"]
-
-
-def compare(frame: Table, axis: str, **arguments: Any) -> Table:
-    """Returns the ratios of N* and the differences of exponents between conditions.
-
-    The conditions are the values of `axis`, such as two optimizers. The first value is
-    the reference. Seeds are left out in both conditions at once, so that draws they
-    share cancel. The column `quantity` contains "ratio" for two cells that differ in
-    the axis alone, "mean ratio" for the geometric mean over such pairs, or "exponent of
-    d" for the difference of two exponents. The columns `estimate`, `lo` and `hi`
-    contain the number and its 95 % interval, and `correlation` that of the errors of
-    the two cells of a pair.
-
-    Args:
-        frame: a table of runs, as for `fit`.
-        axis: any axis of the table with two or more values.
-        **arguments: the other arguments of `fit`, such as thetas, along or where.
-
-    Raises:
-        FitError: if the table or an argument cannot be used.
-    """
-    return fit(frame, compare=axis, **arguments).comparison
+__all__ = ["Fit", "fit"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -209,8 +185,8 @@ def _add_laws(add: Callable[..., object]) -> None:
         nargs="?",
         const="",
         help=(
-            "fit E + A x^p along an axis, and compare it with A x^p and E + A ln x;"
-            " into forms.parquet (default: the only axis of the law)"
+            "fit E + A x^p along an axis, and compare it with A x^p; into forms.parquet"
+            " (default: the only axis of the law)"
         ),
     )
     add(

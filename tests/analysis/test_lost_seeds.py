@@ -103,9 +103,3 @@ def test_lines_have_open_marks_and_say_that_they_have_no_values():
     ]
     map_of_all = plot.figure(frame, y="rate", x="N", colour="accuracy")
     assert legend(map_of_all) == ["no values"]
-
-
-def test_a_row_without_a_number_does_not_repeat_a_run():
-    again = FRAME[FRAME["rate"] == 0.1].assign(accuracy=np.nan)
-    cells = fit(pd.concat([FRAME, again]), axes=["rate"]).thresholds
-    assert cells["state"].iloc[0] == "crosses"
