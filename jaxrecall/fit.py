@@ -17,7 +17,7 @@ from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
 from .analysis.fit.roles import roles_of
-from .analysis.fit.steps import LAST, parse_steps
+from .analysis.fit.steps import LAST
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
 from .sweep.files import local_path
@@ -130,7 +130,7 @@ def add_table_options(add: Callable[..., object]) -> None:
     add(
         "--step",
         nargs="+",
-        default=[LAST],
+        default=LAST,
         metavar="S",
         help=(
             "rows of runs that train on: last (the last step of each point), all, or"
@@ -206,7 +206,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
-    step = parse_steps(args.step)
     frame, remarks = read_tables(*paths, columns=parse_columns(args.columns))
     if args.out:
         out = local_path(args.out)
@@ -221,6 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = (
         "where",
         "along",
+        "step",
         "of",
         "best",
         "by",
@@ -236,7 +236,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame,
         args.theta,
         on_progress=now_and_then(PLAIN_EVERY_SECONDS, _progress),
-        step=step,
         **{name: getattr(args, name) for name in options},
     )
     # a fit that cannot be saved is not lost

@@ -90,8 +90,7 @@ def test_shared_draws_are_told_at_the_law():
         found = fit(conditions(lambda c: 32000 / c["d"], axes, shared=shared))
         correlation = found.exponents["correlation"][0]
         assert correlation > 0.9 if shared else correlation == 0
-        told = "configurations share draws: their errors correlate by " in repr(found)
-        assert told == shared
+        assert ("correlation" in repr(found)) == shared
 
 
 def forms(value):

@@ -37,10 +37,8 @@ def test_a_cell_says_how_many_of_its_seeds_have_no_number(value):
     assert cells.loc[10.0, "warning"] == "12 of 12 seeds have no accuracy"
     assert [*cells["n_seeds"]] == [12, 6, 0]
     assert cells["critical"].notna().tolist() == [True, True, False]
-    assert (
-        "3 configurations: 2 cross; 1 no values; 1 with seeds without values"
-        in repr(found)
-    )
+    counts = "3 configurations: 1 crosses, 1 seeds without values, 1 no values"
+    assert counts in repr(found)
     assert "2 of 3 cells have seeds without accuracy" in repr(found)
 
 

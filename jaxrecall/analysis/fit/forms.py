@@ -25,8 +25,7 @@ from scipy.special import boxcox
 
 from ...errors import FitError
 from .columns import AxisValue, split, without
-from .estimate import Estimates
-from .law import interval
+from .law import Estimates, interval
 
 LARGEST_POWER = 6.0
 
@@ -97,7 +96,9 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
         settings = rest.iloc[line[:1]].to_dict("records")[0]
         for name in FORMS:
             if len(line) >= LEAST[name]:
-                row = _row(name, sizes[line], np.exp(e.law.y[:, line]), e.law.n_seeds)
+                row = _row(
+                    name, sizes[line], np.exp(e.law.log_x[:, line]), e.law.n_seeds
+                )
                 yield settings | {"axis": axis} | row
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from ...errors import FitError, UsageError, as_list, shown
+from ...errors import FitError, as_list, shown
 from ...model.point import FIELDS
 from .columns import Table, common, without
 
 LAST, ALL = "last", "all"
 
-Steps = str | int | Sequence[int]
-"""The type of the argument `step`: LAST, ALL, a step, or several steps."""
+Steps = str | int | Sequence[str | int]
+"""The type of the argument `step`: LAST, ALL, a step, or several steps. A step may be a
+number or its text.
+"""
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
@@ -31,13 +32,15 @@ def at_steps(frame: Table, step: Steps) -> Table:
     if wanted == [LAST]:
         return _at_last_step(frame)
     recorded = sorted(set(frame.get("step", ())))
-    if not wanted or without(wanted, recorded):
-        allowed = ", ".join(map(str, recorded)) or "the table has no column step"
+    texts = [*map(str, recorded)]
+    if not wanted or without(wanted, [*recorded, *texts]):
+        allowed = ", ".join(texts) or "the table has no column step"
         raise FitError(
             f"step: got {shown(step)}; allowed: {LAST!r}, {ALL!r}, or steps of the"
             f" table ({allowed})"
         )
-    return frame[frame["step"].isin(wanted)].reset_index(drop=True)
+    is_wanted = frame["step"].isin(wanted) | frame["step"].astype(str).isin(wanted)
+    return frame[is_wanted].reset_index(drop=True)
 
 
 def _at_last_step(frame: Table) -> Table:
@@ -46,15 +49,3 @@ def _at_last_step(frame: Table) -> Table:
     point = common(["point_id"], frame) or common(FIELDS, frame)
     last = frame.groupby(point, dropna=False)["step"].transform("max")
     return frame[frame["step"] == last].drop(columns="step").reset_index(drop=True)
-
-
-def parse_steps(words: Sequence[str]) -> Steps:
-    """Returns the steps that the words of a command line list; raises UsageError."""
-    if list(words) in ([LAST], [ALL]):
-        return words[0]
-    if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
-        raise UsageError(
-            f"--step: got {' '.join(words)}; allowed: {LAST}, {ALL}, or whole numbers,"
-            " as in 3 30 300"
-        )
-    return list(map(int, words))

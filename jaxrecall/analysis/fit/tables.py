@@ -10,7 +10,7 @@ misfit and the warnings of each law.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
 from .columns import AxisValue, Table, n_values, without
-from .estimate import METHOD, Estimates
-from .law import Estimate, Law
+from .estimate import METHOD
+from .law import Estimate, Estimates, Law
 from .misfit import shared_errors
 
 TableRow = dict[str, AxisValue]
@@ -295,7 +295,7 @@ def exponents(e: Estimates) -> list[TableRow]:
             "misfit": law.misfit.ratio if law.misfit else np.nan,
             "interval_by": intervals[j].by,
             "left_out": _left_out(e),
-            "correlation": shared_errors(law.y, law.n_seeds),
+            "correlation": shared_errors(law.log_x, law.n_seeds),
             "state": state,
         }
         rows.append(row | prefactor.columns("prefactor"))
@@ -365,7 +365,12 @@ def _farthest(law: Law) -> str:
 
 def _left_out(e: Estimates) -> str:
     """The numbers of cells that are not in the law, with their states."""
-    counts = Counter(_state(e, i) for i in np.flatnonzero(~e.inside))
+    return count_states(_state(e, i) for i in np.flatnonzero(~e.inside))
+
+
+def count_states(states: Iterable[str]) -> str:
+    """Returns a text that counts states, as in "9 crosses, 3 plateau"."""
+    counts = Counter(states)
     return ", ".join(f"{n} {state}" for state, n in counts.items())
 
 

@@ -26,17 +26,7 @@ from ...sweep.files import (
 from ...sweep.store.table import KEY, comment, refuse_foreign
 from .columns import AxisValue, Table, common, n_values, without
 from .reading import plain_table
-from .tables import (
-    ABOVE,
-    CROSSES,
-    FEW_SEEDS,
-    KNOWN,
-    LOST,
-    NOT_REACHED,
-    OF_SIDES,
-    UNCHECKED,
-    UNDECIDED,
-)
+from .tables import ABOVE, KNOWN, NOT_REACHED, UNCHECKED, count_states
 
 LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"
@@ -156,24 +146,11 @@ def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
 
 
 def _crossings(thresholds: Table) -> str:
-    """Returns a text that counts the cells that cross, those of each other state, and
-    the copies.
-    """
+    """Returns a text that counts the cells, their states, and the copies."""
     cells = plural(len(thresholds), "configuration")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
-    is_lost = thresholds["state"] == LOST
-    by_side = thresholds["censored"].map(OF_SIDES)
-    counts = thresholds["state"].mask(is_lost, by_side).value_counts(sort=False)
-    n_unsure = counts.get(UNDECIDED, 0)
-    crossing = common((CROSSES, FEW_SEEDS, UNDECIDED), counts)
-    parts = [f"{counts[crossing].sum()} cross"]
-    if n_unsure:
-        parts[0] += f", {n_unsure} of them not surely enough for the law"
-    parts += [f"{n} {state}" for state, n in counts.drop(crossing).items()]
-    if is_lost.any():
-        parts.append(f"{is_lost.sum()} with {LOST}")
-    return f"{cells}: {'; '.join(parts)}"
+    return f"{cells}: {count_states(thresholds['state'])}"
 
 
 def default_folder(
