@@ -1,5 +1,7 @@
 """The law ln N* = constant + sum of exponent * ln(axis), and its intervals.
 
+`Estimates` are the crossings of some cells, and a `Law` is that of cells inside it.
+
 Least squares go through the crossings of the cells. The law does not assume that cells
 share a slope, a ceiling or a shape, so curves that level off cannot bias the exponents.
 Intervals treat the seed as the independent unit.
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import stdtrit
@@ -115,7 +117,7 @@ class Estimates:
         given = {field.name: getattr(inside, field.name) for field in fields(inside)}
         return Law(**given, axes=self.family.law, factors=self.family.factors)
 
-    def take(self, cells: Sequence[int] | np.ndarray) -> Estimates:
+    def take(self, cells: Sequence[int] | np.ndarray) -> Self:
         """Returns the estimates of some cells."""
         lists = {}
         for name in ("curves", "crossings", "cautions"):
