@@ -129,12 +129,11 @@ def add_table_options(add: Callable[..., object]) -> None:
     )
     add(
         "--step",
-        nargs="+",
         default=LAST,
         metavar="S",
         help=(
-            "rows of runs that train on: last (the last step of each point), all, or"
-            " steps; several make an axis (default: last)"
+            "rows of runs that train on: last (the last step of each point), or all,"
+            " which makes an axis (default: last)"
         ),
     )
 

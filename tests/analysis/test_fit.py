@@ -551,7 +551,7 @@ def test_the_required_width_has_no_level_at_0(tmp_path, capsys):
     frame = frame.assign(N=4096, steps=100, start="recipe")
     without = frame[frame["m"] == LEVELS[0]].assign(m=0, n_correct=20_000)
     frame = pd.concat([without, frame], ignore_index=True)
-    assert command(tmp_path, frame, "--along", "m", "--step", "10", "100") == 0
+    assert command(tmp_path, frame, "--along", "m", "--step", "all") == 0
     assert re.search(r"exponents of m.:\n.*\n +d +-1.3 ", capsys.readouterr().out)
     rows = written(tmp_path, "along-m/thresholds")
     assert_crosses(rows, law(rows) * np.where(rows["step"] == 10, 1, 0.5), 0.02)

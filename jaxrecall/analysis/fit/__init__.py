@@ -40,7 +40,7 @@ from .measure import choose_along, choose_measure
 from .predict import Sizes, parse_sizes, predict_law
 from .reading import plain_table
 from .roles import Names, roles_of, with_stated
-from .steps import ALL, LAST, Steps, at_steps
+from .steps import ALL, LAST, at_steps
 from .write import summarise
 
 __all__ = ["Fit", "fit"]
@@ -83,7 +83,7 @@ def fit(
     thetas: float | Sequence[float] = (0.5,),
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
-    step: Steps = LAST,
+    step: str = LAST,
     along: str | None = None,
     of: str = "accuracy",
     best: str | None = None,
@@ -115,8 +115,9 @@ def fit(
             column of numbers greater than 0. The default is the axis of a search, else
             N, else the only axis of numbers. Along m and step, rows with 0 are
             ignored.
-        step: the step of the rows to fit, for runs that train: "last", a step, several
-            steps, or "all". With several steps, `step` is an axis.
+        step: the rows to fit, for runs that train: those at the "last" step of each
+            point, or those at "all" recorded steps. With "all", `step` is an axis, and
+            `where` may choose steps, as in "step == 30".
         of: the column that crosses theta: the accuracy, or any other measured column,
             such as "attention_mass" or "test_loss". If it has values outside 0 to 1,
             its mean is compared with theta, along straight lines between the levels.
