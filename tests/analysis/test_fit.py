@@ -207,7 +207,7 @@ SHAPES = """
 - means: [0.02, 0.04, 0.08, 0.14, 0.24, 0.38]
   warning: "not reached: accuracy 0.38 at N = 362, the largest"
 - means: [0.43, 0.43, 0.44, 0.43, 0.44, 0.44]
-  warning: "plateau: accuracy 0.44 at N = 362, the largest; it levels off"
+  warning: "not reached: accuracy 0.44 at N = 362, the largest"
 - means: [0.7, 0.8, 0.9, 0.95, 0.96, 0.97]
   warning: "beyond theta from the smallest on: accuracy 0.7 at N = 64"
 """

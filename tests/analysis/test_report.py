@@ -216,7 +216,7 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
         assert fit_cli.main([str(out), *words]) == 0
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
-        assert "theta = 0.3: 3 configurations: 3 crosses" in told
+        assert "theta = 0.3: 3 configurations: 1 undecided, 2 crosses" in told
         thresholds.append(pd.read_parquet(out / "thresholds.parquet"))
     assert thresholds[0].groupby(["d", "theta"])["record"].sum().tolist() == [1] * 6
     pd.testing.assert_frame_equal(*thresholds)

@@ -195,7 +195,7 @@ def families(
     seeds = seed_columns(frame)
     frame = _with_levels(frame, along, roles)
     axes, followers = choose_axes(frame, roles, along)
-    if followers := without(followers, roles.rates):
+    if followers := without(followers, (*roles.rates, *roles.switches)):
         others = ", ".join(varying(frame, axes)) or along
         remarks.append(
             f"{', '.join(followers)}: varies, but its values follow from those of"

@@ -103,17 +103,17 @@ NO_POWER_LAW = (
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
-SLACK = 0.1
+SLACK, RISE = 0.1, 0.02
 STEP = 0.85
 """The limits that determine how the shape of a curve is described.
 
 A curve is coarse if the levels around theta differ by more than a factor COARSE. A
-curve that does not cross theta has levelled off if three conditions hold. First, no
-mean exceeds theta by SLACK times the curve's scale. Second, with its last slope the
-curve would reach theta only beyond FAR times the largest N. Third, the last slope is
-below FLAT times the steepest slope. Slopes are in logits per unit of ln N. A curve
-rises within one step if `Crossing.step` is more than STEP times the distance between
-the levels around theta.
+curve that does not cross theta has levelled off if four conditions hold. First, no mean
+exceeds theta by SLACK times the curve's scale. Second, the mean rises by at least RISE
+times the scale. Third, with its last slope the curve would reach theta only beyond FAR
+times the largest N. Fourth, the last slope is below FLAT times the steepest slope.
+Slopes are in logits per unit of ln N. A curve rises within one step if `Crossing.step`
+is more than STEP times the distance between the levels around theta.
 """
 
 
@@ -199,7 +199,8 @@ def _state(e: Estimates, i: int) -> str:
     slopes = np.diff(curve.logits) / np.diff(curve.x)
     is_far = curve.reach(e.level) > np.log(FAR)
     is_below = curve.mean.max() < e.level + SLACK * curve.scale
-    if is_below and is_far and slopes[-1] < FLAT * slopes.max():
+    has_risen = curve.mean[-1] - curve.mean[0] >= RISE * curve.scale
+    if is_below and has_risen and is_far and slopes[-1] < FLAT * slopes.max():
         return PLATEAU
     return NOT_REACHED
 
@@ -365,7 +366,8 @@ def _farthest(law: Law) -> str:
 
 def _left_out(e: Estimates) -> str:
     """The numbers of cells that are not in the law, with their states."""
-    return count_states(_state(e, i) for i in np.flatnonzero(~e.inside))
+    cells = enumerate(e.inside)
+    return count_states(_state(e, i) for i, is_inside in cells if not is_inside)
 
 
 def count_states(states: Iterable[str]) -> str:
