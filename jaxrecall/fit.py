@@ -11,44 +11,20 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .analysis.fit import Fit, fit
-from .analysis.fit.columns import Table
 from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
 from .analysis.fit.roles import roles_of
-from .analysis.fit.steps import LAST, parse_steps
+from .analysis.fit.steps import LAST
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
 from .sweep.files import local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from .sweep.summary import ALLOWED
 
-__all__ = ["Fit", "compare", "fit"]
-
-
-def compare(frame: Table, axis: str, **arguments: Any) -> Table:
-    """Returns the ratios of N* and the differences of exponents between conditions.
-
-    The conditions are the values of `axis`, such as two optimizers. The first value is
-    the reference. Seeds are left out in both conditions at once, so that draws they
-    share cancel. The column `quantity` contains "ratio" for two cells that differ in
-    the axis alone, "mean ratio" for the geometric mean over such pairs, or "exponent of
-    d" for the difference of two exponents. The columns `estimate`, `lo` and `hi`
-    contain the number and its 95 % interval, and `correlation` that of the errors of
-    the two cells of a pair.
-
-    Args:
-        frame: a table of runs, as for `fit`.
-        axis: any axis of the table with two or more values.
-        **arguments: the other arguments of `fit`, such as thetas, along or where.
-
-    Raises:
-        FitError: if the table or an argument cannot be used.
-    """
-    return fit(frame, compare=axis, **arguments).comparison
+__all__ = ["Fit", "fit"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -153,12 +129,11 @@ def add_table_options(add: Callable[..., object]) -> None:
     )
     add(
         "--step",
-        nargs="+",
-        default=[LAST],
+        default=LAST,
         metavar="S",
         help=(
-            "rows of runs that train on: last (the last step of each point), all, or"
-            " steps; several make an axis (default: last)"
+            "rows of runs that train on: last (the last step of each point), or all,"
+            " which makes an axis (default: last)"
         ),
     )
 
@@ -209,8 +184,8 @@ def _add_laws(add: Callable[..., object]) -> None:
         nargs="?",
         const="",
         help=(
-            "fit E + A x^p along an axis, and compare it with A x^p and E + A ln x;"
-            " into forms.parquet (default: the only axis of the law)"
+            "fit E + A x^p along an axis, and compare it with A x^p; into forms.parquet"
+            " (default: the only axis of the law)"
         ),
     )
     add(
@@ -230,7 +205,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
     paths = list(map(local_path, args.tables))
-    step = parse_steps(args.step)
     frame, remarks = read_tables(*paths, columns=parse_columns(args.columns))
     if args.out:
         out = local_path(args.out)
@@ -245,6 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = (
         "where",
         "along",
+        "step",
         "of",
         "best",
         "by",
@@ -260,7 +235,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame,
         args.theta,
         on_progress=now_and_then(PLAIN_EVERY_SECONDS, _progress),
-        step=step,
         **{name: getattr(args, name) for name in options},
     )
     # a fit that cannot be saved is not lost

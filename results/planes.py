@@ -42,8 +42,9 @@ STATES = {
 }
 """What each state means, in the order of the colours in planes.mplstyle."""
 
-KEY = ["activation", "embedding", "trigger_in_value", "L", "N", "m"]
 ORDER = ["activation", "trigger_in_value"]
+CELL = ["activation", "embedding", "trigger_in_value", "L", "N"]
+KEY = [*CELL, "m"]
 
 
 @cache
@@ -126,6 +127,23 @@ def plane(up, condition):
     )
 
 
+def hardly_changes(rows, thresholds):
+    """Whether accuracy changes by less than 0.02 from the smallest m to the largest.
+
+    There is an answer for each threshold.
+    """
+    means = rows[rows["m"] > 0].groupby([*CELL, "m"])["accuracy"].mean()
+    ends = means.groupby(CELL).agg(["first", "last"])
+    change = ends["last"] - ends["first"]
+    is_flat = change[change < 0.02].index
+    cells = rows[CELL].drop_duplicates()
+    names = [name for name in CELL if name in thresholds]
+    fixed = {name: cells[name].iloc[0] for name in CELL if name not in thresholds}
+    keys = thresholds[names].assign(**fixed)[CELL]
+    never = thresholds["censored"] == "right"
+    return never & pd.MultiIndex.from_frame(keys).isin(is_flat)
+
+
 def widths(condition):
     """Returns m* d in thousands at accuracy one half, with its 95 % interval.
 
@@ -133,7 +151,7 @@ def widths(condition):
     """
     rows = load(STUDY / "phase-mlp").query(condition)
     found = fit(rows, [0.5], along="m").thresholds.query("record")
-    levels_off = found["state"].isin(["plateau", "flat"])
+    levels_off = (found["state"] == "plateau") | hardly_changes(rows, found)
     found = found.assign(
         outcome=found["censored"].mask(levels_off, "plateau"),
         trigger=found["trigger_in_value"].map(TRIGGER),

@@ -276,10 +276,7 @@ def test_repeated_runs_are_no_seeds(drawn):
     for draw in draws:
         with pytest.raises((UsageError, FitError), match="add the column that does"):
             draw(other)
-    switched = pd.concat([once.assign(diagnose=on) for on in (False, True)])
-    plot.figure(switched.reset_index(drop=True), lines="d")
-    (chart,) = drawn
-    assert not n_wrong(chart, once, ["d"])
+    assert not drawn
 
 
 def test_thresholds_name_laws_as_the_table_does():

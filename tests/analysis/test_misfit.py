@@ -1,5 +1,7 @@
 """The misfit of a law: noise alone rejects it, and exponents allow for it."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.linalg import fractional_matrix_power
@@ -43,8 +45,7 @@ def test_a_law_is_rejected_by_noise_and_not_by_a_fixed_distance():
     (row,) = found.exponents.itertuples()
     assert row.rejected
     assert 15 < row.misfit < 25
-    assert f"misfit {row.misfit:.2g} times the noise" in repr(found)
-    assert "(law rejected)" in repr(found)
+    assert re.search(rf"rejected.*\n.* True .* {row.misfit:.2g} ", repr(found))
     told = found.diagnostics.set_index("diagnostic")
     assert 0.04 < told["value"]["residual"] < 0.05  # within the former 5 %
     assert "no single power law" in told["text"]["warning"]
@@ -125,9 +126,8 @@ def test_cells_without_an_interval_are_not_in_the_law():
     few = few.assign(loss=few["loss"].mask(few["d"] == 16, 2 * few["loss"]))
     found = fit(few, law="loss", along="d")
     (row,) = found.exponents.itertuples()
-    assert (row.n_cells, row.left_out) == (4, "1 (fewer than 6 seeds)")
-    assert "law of 4 configurations; misfit" in repr(found)
-    assert "left out: 1 (fewer than 6 seeds)" in repr(found)
+    assert (row.n_cells, row.left_out) == (4, "1 few seeds")
+    assert " 1 few seeds " in repr(found)
     rest = fit(frame[frame["d"] > 16], law="loss", along="d").exponents
     assert_close(row.exponent, rest["exponent"][0])
 

@@ -168,10 +168,7 @@ def test_the_page_has_the_tables_and_their_origin_and_the_command_tells_its_prog
     text = (folder / "report.html").read_text()
     found = fit(jaxrecall.load(folder), [0.3, 0.9])
     stars = [rounded(value) for value in found.thresholds["N_star"].dropna()]
-    laws = [
-        f"d^{value:.2f}  95 % interval"
-        for value in found.exponents["exponent"].dropna()
-    ]
+    laws = [f" d {value:.3g} [" for value in found.exponents["exponent"].dropna()]
     for fact in (*stars, *laws, *FACTS.splitlines()):
         assert fact in text
     assert "failed runs" not in text
@@ -219,7 +216,7 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
         assert fit_cli.main([str(out), *words]) == 0
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
-        assert "theta = 0.3: 3 configurations: 3 cross" in told
+        assert "theta = 0.3: 3 configurations: 1 undecided, 2 crosses" in told
         thresholds.append(pd.read_parquet(out / "thresholds.parquet"))
     assert thresholds[0].groupby(["d", "theta"])["record"].sum().tolist() == [1] * 6
     pd.testing.assert_frame_equal(*thresholds)
@@ -474,7 +471,8 @@ def test_a_report_replaces_the_figures_that_its_page_lists_and_no_others(reporte
     assert not (figures / "accuracy.svg").is_symlink()
     told = page.read_text()
     assert "theory: no prediction: s: got 1.0; " in told
-    assert ": 2 cross; 1 flat; 1 above" in told
+    assert re.search(": .*1 not reached", told)
+    assert re.search(": .*1 above", told)
 
 
 def test_a_figure_of_the_user_is_not_replaced(reported, capsys):

@@ -46,7 +46,7 @@ def test_a_table_of_another_program_is_fitted_as_it_is(tmp_path, capsys):
     assert cli.main([str(tmp_path / "foreign.csv"), *NAMED]) == 0
     of_csv = capsys.readouterr().out.splitlines()
     assert of_csv[0].startswith("note: settings: ctx, width; leave one out with --axes")
-    assert of_csv[1].endswith("6 configurations: 6 cross")
+    assert of_csv[1].endswith("6 configurations: 6 crosses")
     found = pd.read_parquet(tmp_path / "foreign-fit/exponents.parquet")
     assert_close(found.set_index("axis")["exponent"].to_dict(), LAW, 0.1)
     swapped = foreign().rename(columns={"ctx": "width", "width": "ctx"})
@@ -204,7 +204,7 @@ def test_bookkeeping_splits_no_cell_if_the_axes_are_named(tmp_path, capsys):
         fit(frame, along="n_train")
     words = ["--axes", "width", "ctx", "n_train", "--along", "n_train"]
     assert command(tmp_path, frame, *words) == 0
-    assert "6 configurations: 6 cross" in capsys.readouterr().out
+    assert "6 configurations: 6 crosses" in capsys.readouterr().out
     found = fit(frame, along="n_train", average=["host", "created"])
     assert found.remarks == [
         "settings: ctx, width; leave one out with --axes, average over one with"

@@ -21,16 +21,23 @@ from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
 from ..fit.checks import tried
-from ..fit.columns import Table, common, groups, n_values, seed_columns, without
+from ..fit.columns import (
+    Table,
+    common,
+    groups,
+    n_values,
+    seed_columns,
+    with_few_values,
+    without,
+)
 from ..fit.repeated import (
     advise_on_copies,
     list_values,
     tell_apart,
-    tell_repeated_apart,
 )
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
-from ..fit.table_axes import as_given, rounded, settings_of, without_switches
+from ..fit.table_axes import as_given, rounded, settings_of
 from ..fit.tables import with_state
 from .figure import MAX_LINES
 from .layers import scale_of, values_of
@@ -126,7 +133,6 @@ class Runs:
         several += tell_apart(rows, [*placed, *several], settings)
         if several and not makes_lines:
             refuse_several(self.given, rows, several, places)
-        rows, _ = without_switches(rows, roles)
         point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
         names = without(rows, (*roles.known, *point, *results))
         names += common(PROVENANCE, rows)
@@ -434,7 +440,8 @@ def check_one_row(
     repeated = rows[rows.duplicated([*point], keep=False)]
     if repeated.empty:
         return
-    if several := tell_repeated_apart(repeated, point, names):
+    few = with_few_values(repeated, names)
+    if several := tell_apart(repeated, point, few):
         refuse_several(df, rows, several, places)
     columns = [column for name in point for column in sorted(columns_in(name))]
     advice = advise_on_copies(df.loc[rows.index], columns, results)

@@ -36,11 +36,11 @@ from .columns import AxisValue, Table, common, without
 from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
-from .measure import choose_along, choose_law, choose_measure
+from .measure import choose_along, choose_measure
 from .predict import Sizes, parse_sizes, predict_law
 from .reading import plain_table
 from .roles import Names, roles_of, with_stated
-from .steps import ALL, LAST, Steps, at_steps
+from .steps import ALL, LAST, at_steps
 from .write import summarise
 
 __all__ = ["Fit", "fit"]
@@ -83,7 +83,7 @@ def fit(
     thetas: float | Sequence[float] = (0.5,),
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
-    step: Steps = LAST,
+    step: str = LAST,
     along: str | None = None,
     of: str = "accuracy",
     best: str | None = None,
@@ -115,8 +115,9 @@ def fit(
             column of numbers greater than 0. The default is the axis of a search, else
             N, else the only axis of numbers. Along m and step, rows with 0 are
             ignored.
-        step: the step of the rows to fit, for runs that train: "last", a step, several
-            steps, or "all". With several steps, `step` is an axis.
+        step: the rows to fit, for runs that train: those at the "last" step of each
+            point, or those at "all" recorded steps. With "all", `step` is an axis, and
+            `where` may choose steps, as in "step == 30".
         of: the column that crosses theta: the accuracy, or any other measured column,
             such as "attention_mass" or "test_loss". If it has values outside 0 to 1,
             its mean is compared with theta, along straight lines between the levels.
@@ -130,10 +131,14 @@ def fit(
             the law. Points whose mean is 0 are left out.
         compare: an axis. The table `comparison` of the fit then has, for each value of
             this axis, the ratio of N* to that at the first value, and the differences
-            of exponents. The seeds of both are left out together.
+            of exponents. The seeds of both are left out together, so that draws they
+            share cancel. The column `quantity` contains "ratio" for two cells that
+            differ in the axis alone, "mean ratio" for the geometric mean over such
+            pairs, or "exponent of d" for the difference of two exponents. The column
+            `correlation` contains that of the errors of the two cells of a pair.
         floor: an axis, or "" for the only axis of the law. The table `forms` of the fit
-            then compares A x^p, E + A x^p and E + A ln x along this axis. It has E, A
-            and p with their intervals, and errors at the largest sizes, left out.
+            then compares A x^p with E + A x^p along this axis. It has E, A and p with
+            their intervals, and errors at the largest sizes, left out.
         summary: what crosses theta: the "mean" over seeds, the "median", or the
             fraction of seeds whose measure is at least a level, as in "above 0.9".
         axes: the columns that are settings, for a table that does not state them. If
@@ -153,10 +158,7 @@ def fit(
     if law is not None and best is not None:
         raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     roles = roles_of(frame)
-    if law is None:
-        roles = choose_measure(frame, roles, of)
-    else:
-        roles = choose_law(frame, roles, law)
+    roles = choose_measure(frame, roles, of if law is None else law, law is not None)
     along = choose_along(frame, roles, along)
     step = ALL if along == "step" and step == LAST else step
     families, remarks = cells.families(

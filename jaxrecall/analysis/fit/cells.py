@@ -41,7 +41,6 @@ from .table_axes import (
     choose_axes,
     refuse_numbers_as_text,
     unstated,
-    without_switches,
 )
 
 CHANCE = 1e-9
@@ -194,11 +193,9 @@ def families(
     given = frame
     frame, remarks = check_rows(as_given(frame, roles), roles, along, counts_lost)
     seeds = seed_columns(frame)
-    frame, dropped = without_switches(frame, roles)
-    remarks += dropped
     frame = _with_levels(frame, along, roles)
     axes, followers = choose_axes(frame, roles, along)
-    if followers := without(followers, roles.rates):
+    if followers := without(followers, (*roles.rates, *roles.switches)):
         others = ", ".join(varying(frame, axes)) or along
         remarks.append(
             f"{', '.join(followers)}: varies, but its values follow from those of"
@@ -210,7 +207,6 @@ def families(
     if repeated := varying(frame, roles.averaged):
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
-    frame = _without_repeats(frame, point)
     _refuse_runs_twice(given, frame, roles, point)
     powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
     if powers is None:
@@ -331,15 +327,6 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
     means = (sums[RIGHT] / sums[ANSWERS]).dropna()
     first, last = means.iloc[[0, -1]]
     return bool(first > last)
-
-
-def _without_repeats(frame: Table, point: Sequence[str]) -> Table:
-    """Returns the rows without those that have no number and repeat a run that has."""
-    has_number = frame[ANSWERS] > 0
-    if has_number.all():
-        return frame
-    is_known = groups(frame, point)[ANSWERS].transform("any")
-    return frame[has_number | ~is_known]
 
 
 def _refuse_runs_twice(

@@ -14,8 +14,7 @@ import numpy as np
 
 from .cells import check_axis
 from .columns import AxisValue, numbered, without
-from .estimate import Estimates
-from .law import Law, interval
+from .law import Estimates, Law, interval
 
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 
@@ -77,11 +76,11 @@ def _row(
     The ratios are the exponential of such a sum.
     """
     n_seeds = law.take(pairs.ravel()).n_seeds
-    sums = law.y @ weights
+    sums = law.log_x @ weights
     ends = [sums[0], *interval(sums, n_seeds, float(law.shape_deviation(weights)))]
     if quantity in (RATIO, MEAN_RATIO):
         ends = list(np.exp(ends))
-    second, first = (law.y[1:] - law.y[0]).T[pairs.T]
+    second, first = (law.log_x[1:] - law.log_x[0]).T[pairs.T]
     both = np.sqrt((second**2).sum() * (first**2).sum())
     return {
         "quantity": quantity,

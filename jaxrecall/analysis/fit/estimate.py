@@ -6,16 +6,15 @@ The crossing of each cell is computed from its own levels around theta.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
-from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing, Curve, edge_of
+from ...sweep.crossing import AnyCurve, Crossing, Curve, edge_of
 from ...sweep.summary import MEAN, Summary
 from .cells import Family, check_axis
 from .columns import is_numeric, split, without
-from .law import Law, interval
+from .law import Estimates, interval
 
 METHOD = "local"
 METHOD_TEXT = (
@@ -23,78 +22,6 @@ METHOD_TEXT = (
     " cells"
 )
 """The explanation of METHOD, which is the value of the column `method`."""
-
-
-@dataclass(frozen=True)
-class Estimates:
-    """The points where the curves of a family's cells cross theta.
-
-    Attributes:
-        family: the cells.
-        theta: theta as the user gave it; nan for the law of a mean.
-        level: what the means of k / n cross. It differs from theta if accuracy falls
-            along the axis, or if a median crosses theta.
-        curves: the curve of each cell, which is None for a cell without a number; none
-            for the law of a mean.
-        crossings: where each cell crosses theta.
-        cautions: a warning about each cell, or an empty text.
-    """
-
-    family: Family
-    theta: float
-    level: float
-    curves: Sequence[AnyCurve | None]
-    crossings: Sequence[Crossing]
-    cautions: Sequence[str] = ()
-
-    @cached_property
-    def side(self) -> np.ndarray:
-        """(cells,): 0 if the curve crosses theta, 1 if it stays below theta, -1 if it
-        stays above theta.
-        """
-        return np.array([crossing.side for crossing in self.crossings])
-
-    @cached_property
-    def log_x(self) -> np.ndarray:
-        """(1 + seeds, cells): ln N* from all seeds, then with each seed left out.
-
-        Cells that do not cross theta have infinite values.
-        """
-        n_seeds = self.family.cells[0].n.shape[1]
-        columns = []
-        for crossing in self.crossings:
-            change = np.broadcast_to(crossing.without, n_seeds)
-            columns.append(crossing.log_x + np.append(0.0, change))
-        return np.stack(columns, axis=1)
-
-    @cached_property
-    def sure(self) -> np.ndarray:
-        """(cells,): whether each cell crosses theta with certainty."""
-        return np.array([c.side == 0 and not any(c.is_open) for c in self.crossings])
-
-    @cached_property
-    def inside(self) -> np.ndarray:
-        """(cells,): whether each cell is in the law.
-
-        A cell is in the law if it crosses theta with certainty and has an interval. If
-        no cell has an interval, none is needed, and exponents have none either.
-        """
-        enough = [crossing.n_seeds >= MIN_SEEDS for crossing in self.crossings]
-        inside = self.sure & enough
-        return inside if inside.any() else self.sure
-
-    @cached_property
-    def law(self) -> Law:
-        """The law of the cells inside it."""
-        family = self.family
-        every = Law(family.law, family.factors, family, self.crossings, self.log_x)
-        return every.take(np.flatnonzero(self.inside))
-
-    def take(self, cells: Sequence[int] | np.ndarray) -> Estimates:
-        """Returns the estimates of some cells, without curves."""
-        crossings = [self.crossings[i] for i in cells]
-        family = self.family.take(cells)
-        return replace(self, family=family, curves=(), crossings=crossings)
 
 
 def estimate(

@@ -1,10 +1,11 @@
-"""Compares forms of a law along one axis: a power, a power above a floor, a logarithm.
+"""Compares forms of a law along one axis: a power, and a power above a floor.
 
 The forms of a quantity y, which is N* or the mean of a column, are
 
-    power       y = A x^p
-    floor       y = E + A x^p
-    logarithm   y = E + A ln x
+    power   y = A x^p
+    floor   y = E + A x^p
+
+The latter holds the limit of a logarithm, E + A ln x, in which p is near 0.
 
 For a given p, E and A follow from a linear fit, so that only p is searched (Golub and
 Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems
@@ -24,8 +25,7 @@ from scipy.special import boxcox
 
 from ...errors import FitError
 from .columns import AxisValue, split, without
-from .estimate import Estimates
-from .law import interval
+from .law import Estimates, interval
 
 LARGEST_POWER = 6.0
 
@@ -34,7 +34,7 @@ LEFT_OUT = 1 / 3
 
 
 class Form(NamedTuple):
-    """The numbers p, E and A of a form, each nan if the form has none."""
+    """The numbers p, E and A of a form. E is nan if the form has none."""
 
     exponent: float
     floor: float
@@ -42,19 +42,12 @@ class Form(NamedTuple):
 
     def at(self, x: np.ndarray) -> np.ndarray:
         """Returns y at the sizes x."""
-        if np.isnan(self.exponent):
-            return self.floor + self.factor * np.log(x)
         return np.nan_to_num(self.floor) + self.factor * x**self.exponent
 
 
 def _power(x: np.ndarray, y: np.ndarray) -> Form:
     p, constant = np.polyfit(np.log(x), np.log(y), 1)
     return Form(p, np.nan, np.exp(constant))
-
-
-def _logarithm(x: np.ndarray, y: np.ndarray) -> Form:
-    factor, floor = np.polyfit(np.log(x), y, 1, w=1 / y)
-    return Form(np.nan, floor, factor)
 
 
 def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
@@ -78,9 +71,8 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
 FORMS: dict[str, Callable[[np.ndarray, np.ndarray], Form]] = {
     "power": _power,
     "floor": _above_floor,
-    "logarithm": _logarithm,
 }
-LEAST = {"power": 2, "floor": 3, "logarithm": 2}
+LEAST = {"power": 2, "floor": 3}
 """The least number of sizes for each form."""
 
 
@@ -104,7 +96,9 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
         settings = rest.iloc[line[:1]].to_dict("records")[0]
         for name in FORMS:
             if len(line) >= LEAST[name]:
-                row = _row(name, sizes[line], np.exp(e.law.y[:, line]), e.law.n_seeds)
+                row = _row(
+                    name, sizes[line], np.exp(e.law.log_x[:, line]), e.law.n_seeds
+                )
                 yield settings | {"axis": axis} | row
 
 

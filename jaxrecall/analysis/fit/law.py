@@ -1,5 +1,7 @@
 """The law ln N* = constant + sum of exponent * ln(axis), and its intervals.
 
+`Estimates` are the crossings of some cells, and a `Law` is that of cells inside it.
+
 Least squares go through the crossings of the cells. The law does not assume that cells
 share a slope, a ceiling or a shape, so curves that level off cannot bias the exponents.
 Intervals treat the seed as the independent unit.
@@ -8,14 +10,14 @@ Intervals treat the seed as the independent unit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import stdtrit
 
-from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing
+from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing
 from .cells import Family
 from .columns import AxisValue, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
@@ -56,8 +58,77 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Law:
-    """The law of some cells.
+class Estimates:
+    """The points where the curves of a family's cells cross theta.
+
+    Attributes:
+        family: the cells.
+        theta: theta as the user gave it; nan for the law of a mean.
+        level: what the means of k / n cross. It differs from theta if accuracy falls
+            along the axis, or if a median crosses theta.
+        curves: the curve of each cell, which is None for a cell without a number; none
+            for the law of a mean.
+        crossings: where each cell crosses theta.
+        cautions: a warning about each cell, or an empty text.
+    """
+
+    family: Family
+    theta: float
+    level: float
+    curves: Sequence[AnyCurve | None]
+    crossings: Sequence[Crossing]
+    cautions: Sequence[str] = ()
+
+    @cached_property
+    def log_x(self) -> np.ndarray:
+        """(1 + seeds, cells): ln N* from all seeds, then with each seed left out.
+
+        Cells that do not cross theta have infinite values.
+        """
+        if not self.crossings:
+            return np.empty((1, 0))
+        n_seeds = self.family.cells[0].n.shape[1]
+        columns = []
+        for crossing in self.crossings:
+            change = np.broadcast_to(crossing.without, n_seeds)
+            columns.append(crossing.log_x + np.append(0.0, change))
+        return np.array(columns).T  # the last digits of sums depend on this layout
+
+    @cached_property
+    def sure(self) -> np.ndarray:
+        """(cells,): whether each cell crosses theta with certainty."""
+        return np.array([c.side == 0 and not any(c.is_open) for c in self.crossings])
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """(cells,): whether each cell is in the law.
+
+        A cell is in the law if it crosses theta with certainty and has an interval. If
+        no cell has an interval, none is needed, and exponents have none either.
+        """
+        enough = [crossing.n_seeds >= MIN_SEEDS for crossing in self.crossings]
+        inside = self.sure & enough
+        return inside if inside.any() else self.sure
+
+    @cached_property
+    def law(self) -> Law:
+        """The law of the cells inside it."""
+        inside = self.take(np.flatnonzero(self.inside))
+        given = {field.name: getattr(inside, field.name) for field in fields(inside)}
+        return Law(**given, axes=self.family.law, factors=self.family.factors)
+
+    def take(self, cells: Sequence[int] | np.ndarray) -> Self:
+        """Returns the estimates of some cells."""
+        lists = {}
+        for name in ("curves", "crossings", "cautions"):
+            each = getattr(self, name)
+            lists[name] = [each[i] for i in cells] if len(each) else each
+        return replace(self, family=self.family.take(cells), **lists)
+
+
+@dataclass(frozen=True)
+class Law(Estimates):
+    """The law of some cells, all of which are in it.
 
     There is one constant for each combination of values of `factors`. In the least
     squares, a cell and its copies together have the weight of one cell.
@@ -65,22 +136,10 @@ class Law:
     Attributes:
         axes: the axes that get an exponent.
         factors: the other axes that vary.
-        family: the cells in the law.
-        crossings: where they cross theta.
-        y: (1 + seeds, cells): ln N* from all seeds, then with each seed left out.
     """
 
-    axes: Sequence[str]
-    factors: Sequence[str]
-    family: Family
-    crossings: Sequence[Crossing]
-    y: np.ndarray
-
-    def take(self, cells: Sequence[int] | np.ndarray) -> Law:
-        """Returns the law of some cells."""
-        crossings = [self.crossings[i] for i in cells]
-        family = self.family.take(cells)
-        return replace(self, family=family, crossings=crossings, y=self.y[:, cells])
+    axes: Sequence[str] = ()
+    factors: Sequence[str] = ()
 
     @cached_property
     def n_seeds(self) -> int:
@@ -170,7 +229,7 @@ class Law:
     @cached_property
     def residuals(self) -> np.ndarray:
         """(1 + seeds, cells): residuals from all seeds, then with each left out."""
-        return self.residuals_of(self.y)  # a common shift of all cells cancels
+        return self.residuals_of(self.log_x)  # a common shift of all cells cancels
 
     @cached_property
     def misfit(self) -> Misfit | None:
@@ -219,7 +278,7 @@ class Law:
         squares of the two half widths add up.
         """
         # the last digits depend on the memory layout of y, so the layout is fixed
-        sums = np.ascontiguousarray(self.y) @ weights.T
+        sums = np.ascontiguousarray(self.log_x) @ weights.T
         if not self.crossings:
             sums[:] = np.nan
         shape = self.shape_deviation(weights)

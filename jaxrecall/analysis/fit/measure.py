@@ -22,51 +22,40 @@ OF_FRACTIONS = (
 """Some of the columns that may replace the accuracy in a fit."""
 
 
-def choose_measure(frame: Table, roles: Roles, of: str) -> Roles:
-    """Returns the roles with the column `of` as the measure; raises FitError."""
-    chosen = roles.having(of)
-    if chosen is roles:
+def choose_measure(
+    frame: Table, roles: Roles, column: str, is_law: bool = False
+) -> Roles:
+    """Returns the roles with a column as the measure, or as the measure of a law.
+
+    Raises FitError if the column was not measured. That of a law has to contain numbers
+    that are 0 or greater.
+    """
+    argument, chosen = "of", roles.having(column)
+    if is_law:
+        argument, chosen = "law", replace(roles, measure=column, counted=False)
+    elif chosen is roles:
         return roles
     examples = "".join(f"{name}, " for name in common(OF_FRACTIONS, roles.known))
     allowed = f"allowed: accuracy, {examples}or any other measured number"
-    _check_measured(frame, roles, "of", of, allowed)
-    if frame[of].isna().all():
-        hint = ""
-        if of in EXTRA_COLUMNS:
-            hint = "; the sweep asks for it by decoders: true"
-        raise FitError(f"of: {of} is null in all rows{hint}")
-    return chosen
-
-
-def choose_law(frame: Table, roles: Roles, column: str) -> Roles:
-    """Returns the roles with a column as the measure of a law.
-
-    Raises FitError if the column was not measured or contains anything but numbers that
-    are 0 or greater.
-    """
-    allowed = (
-        f"allowed: a column of numbers from 0 that was measured, such as"
-        f" {', '.join(OF_FRACTIONS[:2])}"
-    )
-    _check_measured(frame, roles, "law", column, allowed)
-    if (frame[column].dropna() < 0).any():
-        raise FitError(f"law: {column} is less than 0 in some rows; {allowed}")
-    return replace(roles, measure=column, counted=False)
-
-
-def _check_measured(
-    frame: Table, roles: Roles, argument: str, name: str, allowed: str
-) -> None:
-    """Raises FitError unless a column contains measured numbers."""
     wrong = ""
-    if name not in frame:
+    if column not in frame:
         wrong = "is no column of the table"
-    elif name in (*roles.fields, *seed_columns(frame)) or is_parameter(name):
+    elif column in (*roles.fields, *seed_columns(frame)) or is_parameter(column):
         wrong = "was not measured"
     if wrong:
-        raise FitError(f"{argument}: got {shown(name)}, which {wrong}; {allowed}")
-    if problem := no_numbers(frame[name]):
-        raise FitError(f"{name}: {problem}")
+        raise FitError(f"{argument}: got {shown(column)}, which {wrong}; {allowed}")
+    if problem := no_numbers(frame[column]):
+        raise FitError(f"{column}: {problem}")
+    if frame[column].isna().all():
+        hint = ""
+        if column in EXTRA_COLUMNS:
+            hint = "; the sweep asks for it by decoders: true"
+        raise FitError(f"{argument}: {column} is null in all rows{hint}")
+    if is_law and (frame[column] < 0).any():
+        raise FitError(
+            f"law: {column} is less than 0 in some rows; allowed: numbers from 0"
+        )
+    return chosen
 
 
 def choose_along(

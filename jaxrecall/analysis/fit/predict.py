@@ -17,8 +17,7 @@ from ...model.values import as_number
 from ...sweep.crossing import TAIL
 from .cells import check_axis
 from .columns import AxisValue, split, without
-from .estimate import Estimates
-from .law import Estimate, Law
+from .law import Estimate, Estimates, Law
 
 ALLOWED = "sizes and other settings of the law, as in N=1e6,d=512"
 

@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
-from ...errors import FitError, UsageError, as_list, shown
+from ...errors import FitError, shown
 from ...model.point import FIELDS
-from .columns import Table, common, without
+from .columns import Table, common
 
-LAST, ALL = "last", "all"
-
-Steps = str | int | Sequence[int]
-"""The type of the argument `step`: LAST, ALL, a step, or several steps."""
+LAST, ALL = STEPS = ("last", "all")
 
 
-def at_steps(frame: Table, step: Steps) -> Table:
-    """Returns the rows at the given steps; raises FitError for a step that no row has.
+def at_steps(frame: Table, step: str) -> Table:
+    """Returns the rows at all recorded steps, or those at the last step of each point.
 
-    A table without a column `step` has one row per run. LAST is the last step of each
-    point, not of each run. A run that has no row at that step is left out.
+    The last step is that of each point, not of each run. A run that has no row at that
+    step is left out. A table without a column `step` has one row per run. Raises
+    FitError for any other `step`.
     """
-    if isinstance(step, (str, int)):
-        wanted = [step]
-    else:
-        allowed = "a step, a list of steps, 'last' or 'all'"
-        wanted = as_list("step", step, allowed, FitError)
-    if wanted == [ALL]:
-        return frame
-    if wanted == [LAST]:
-        return _at_last_step(frame)
-    recorded = sorted(set(frame.get("step", ())))
-    if not wanted or without(wanted, recorded):
-        allowed = ", ".join(map(str, recorded)) or "the table has no column step"
-        raise FitError(
-            f"step: got {shown(step)}; allowed: {LAST!r}, {ALL!r}, or steps of the"
-            f" table ({allowed})"
-        )
-    return frame[frame["step"].isin(wanted)].reset_index(drop=True)
-
-
-def _at_last_step(frame: Table) -> Table:
-    if len(set(frame.get("step", ()))) < 2:
+    if not isinstance(step, str) or step not in STEPS:
+        raise FitError(f"step: got {shown(step)}; allowed: {', '.join(STEPS)}")
+    if step == ALL or len(set(frame.get("step", ()))) < 2:
         return frame
     point = common(["point_id"], frame) or common(FIELDS, frame)
     last = frame.groupby(point, dropna=False)["step"].transform("max")
     return frame[frame["step"] == last].drop(columns="step").reset_index(drop=True)
-
-
-def parse_steps(words: Sequence[str]) -> Steps:
-    """Returns the steps that the words of a command line list; raises UsageError."""
-    if list(words) in ([LAST], [ALL]):
-        return words[0]
-    if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
-        raise UsageError(
-            f"--step: got {' '.join(words)}; allowed: {LAST}, {ALL}, or whole numbers,"
-            " as in 3 30 300"
-        )
-    return list(map(int, words))

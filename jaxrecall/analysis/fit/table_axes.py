@@ -39,6 +39,7 @@ from .columns import (
     rounded,
     seed_columns,
     varying,
+    with_few_values,
     without,
 )
 from .repeated import tell_apart
@@ -211,13 +212,10 @@ def unstated(frame: Table, roles: Roles) -> list[str]:
     names = without(frame, known)
     seeds = groups(frame, common(seed_columns(frame), frame)).ngroup()
     settings = []
-    for name in names:
-        if not all(map(np.isscalar, frame[name])):
-            continue
-        n = n_values(frame, name)
+    for name in with_few_values(frame, names):
         n_pairs = groups(frame.assign(_seed=seeds), [name, "_seed"]).ngroups
-        is_seed = n_pairs == n == seeds.nunique() > 1
-        if n <= max(2, len(frame) / 2) and not is_seed:
+        is_seed = n_pairs == n_values(frame, name) == seeds.nunique() > 1
+        if not is_seed:
             settings.append(name)
     return settings
 
@@ -278,25 +276,3 @@ def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:
                 problems.append(f"{name}: {holds(values, 'numbers that are no text')}")
     if problems:
         raise FitError(problems)
-
-
-def without_switches(frame: Table, roles: Roles) -> tuple[Table, list[str]]:
-    """Returns the table without its columns of switches, and remarks.
-
-    The switches change no count. A row that differs from an earlier row in switches
-    alone is dropped.
-    """
-    switches = common(roles.switches, frame)
-    if not switches:
-        return frame, []
-    provenance = ["seed", RIGHT, "code_version", "precision", *roles.fields]
-    same = without(common(provenance, frame), switches)
-    same += unstated(frame, roles)
-    again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
-    remarks = []
-    if again.any():
-        remarks.append(
-            f"{again.sum()} runs differ from others in {', '.join(switches)} alone and"
-            " were left out"
-        )
-    return frame[~again].drop(columns=switches), remarks

@@ -9,7 +9,8 @@ misfit and the warnings of each law.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
 from .columns import AxisValue, Table, n_values, without
-from .estimate import METHOD, Estimates
-from .law import Estimate, Law
+from .estimate import METHOD
+from .law import Estimate, Estimates, Law
 from .misfit import shared_errors
 
 TableRow = dict[str, AxisValue]
@@ -48,17 +49,14 @@ additional columns for the axes.
 
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
-LOST, NO_VALUES = "seeds without values", "no values"
+LOST, NO_VALUES, NO_MEAN = "seeds without values", "no values", "mean 0"
 OF_SIDES = {"no": CROSSES, "left": ABOVE, "right": NOT_REACHED}
 """A dict from `censored` to the state that it implies."""
 
 WARNINGS = {
     LOST: "{n_lost} of {tried} have no {measure}",
     PLATEAU: "plateau: {last}, the largest; it levels off",
-    NOT_REACHED: "not reached: {last}, the largest; it still moves towards theta",
-    "flat": "not reached: {last}, the largest; it hardly changes with {along}",
-    "reversed": "moves away from theta: {first}, the smallest, {last}, the largest",
-    "returns": "crosses theta and returns: {top}, {last}, the largest",
+    NOT_REACHED: "not reached: {last}, the largest",
     "one level": "one {along} level: no curve",
     ABOVE: "beyond theta from the smallest on: {first}",
     "one step": (
@@ -105,15 +103,17 @@ NO_POWER_LAW = (
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
+SLACK, RISE = 0.1, 0.02
 STEP = 0.85
 """The limits that determine how the shape of a curve is described.
 
 A curve is coarse if the levels around theta differ by more than a factor COARSE. A
-curve that does not reach theta has levelled off if two conditions hold. First, with its
-last slope it would reach theta only beyond FAR times the largest N. Second, the last
-slope is below FLAT times the steepest slope. Slopes are in logits per unit of ln N. A
-curve rises within one step if `Crossing.step` is more than STEP times the distance
-between the levels around theta.
+curve that does not cross theta has levelled off if four conditions hold. First, no mean
+exceeds theta by SLACK times the curve's scale. Second, the mean rises by at least RISE
+times the scale. Third, with its last slope the curve would reach theta only beyond FAR
+times the largest N. Fourth, the last slope is below FLAT times the steepest slope.
+Slopes are in logits per unit of ln N. A curve rises within one step if `Crossing.step`
+is more than STEP times the distance between the levels around theta.
 """
 
 
@@ -126,14 +126,11 @@ def thresholds(e: Estimates) -> list[TableRow]:
         cell, curve = family.cells[i], e.curves[i]
         critical = np.nan if crossing.side else np.exp(crossing.log_x)
         low, high = _interval(crossing)
-        outcome, n_below = NO_VALUES, 0
+        n_below = 0
         if curve is not None:
-            outcome = _outcome(e.level, crossing, curve)
             around = {1: len(cell.N), 0: _n_below(crossing, curve), -1: 0}
             n_below = around[crossing.side]
-        state = LOST if cell.n_lost else outcome
-        if cell.is_empty:
-            state = NO_VALUES
+        state = _state(e, i)
         below, above = [None, *cell.N, None][n_below : n_below + 2]
         rows[i] |= {
             "theta": e.theta,
@@ -146,12 +143,12 @@ def thresholds(e: Estimates) -> list[TableRow]:
             "censored": CENSORED[crossing.side],
             "n_seeds": cell.n_seeds,
             "n_levels": len(cell.N),
-            "warning": "; ".join(_warnings(e, i, outcome)),
+            "warning": "; ".join(_warnings(e, i, state)),
             "N_below": below,
             "N_above": above,
             "record": True,
             "copy_of": _copied(rows[i], origins[i]),
-            "state": state,
+            "state": LOST if cell.n_lost and state != NO_VALUES else state,
         }
     return rows
 
@@ -182,30 +179,33 @@ def _copied(at: TableRow, origin: TableRow) -> str | None:
     return ", ".join(without(originals, settings)) or None
 
 
-def _outcome(theta: float, crossing: Crossing, curve: AnyCurve) -> str:
-    """Returns the state of a threshold if all runs have a number."""
+def _state(e: Estimates, i: int) -> str:
+    """Returns the state of the cell with index i, as far as its runs have a number."""
+    cell, crossing = e.family.cells[i], e.crossings[i]
+    if cell.is_empty:
+        return NO_VALUES
     if crossing.side == 0:
         if any(crossing.is_open):
             return UNDECIDED
         return CROSSES if crossing.n_seeds >= MIN_SEEDS else FEW_SEEDS
+    if e.family.what:
+        return NO_MEAN
+    curve = e.curves[i]
+    assert curve
     if len(curve.x) == 1:
         return "one level"
     if crossing.side == -1:
         return ABOVE
-    first, top, last = curve.mean[0], curve.mean.max(), curve.mean[-1]
-    if first >= theta:
-        return "reversed"
-    if top >= theta and top - last > 0.1 * curve.scale:
-        return "returns"
-    if last - first < 0.02 * curve.scale:
-        return "flat"
     slopes = np.diff(curve.logits) / np.diff(curve.x)
-    if curve.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
+    is_far = curve.reach(e.level) > np.log(FAR)
+    is_below = curve.mean.max() < e.level + SLACK * curve.scale
+    has_risen = curve.mean[-1] - curve.mean[0] >= RISE * curve.scale
+    if is_below and has_risen and is_far and slopes[-1] < FLAT * slopes.max():
         return PLATEAU
     return NOT_REACHED
 
 
-def _warnings(e: Estimates, i: int, outcome: str) -> Iterator[str]:
+def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
     """Yields the warnings about the cell with index i."""
     cell, crossing, curve = e.family.cells[i], e.crossings[i], e.curves[i]
     if cell.n_lost:
@@ -224,8 +224,8 @@ def _warnings(e: Estimates, i: int, outcome: str) -> Iterator[str]:
     holds = {
         "one step": crosses and is_step,
         "coarse": crosses and not is_step and np.exp(gap) > COARSE,
-        outcome: not crosses,
-        "not monotone": drop > 0.1 and outcome not in ("reversed", "returns"),
+        state: not crosses,
+        "not monotone": drop > SLACK,
         "at the end": caution,
         FEW_SEEDS: cell.n_seeds < MIN_SEEDS,
         UNDECIDED: any(crossing.is_open),
@@ -238,7 +238,6 @@ def _warnings(e: Estimates, i: int, outcome: str) -> Iterator[str]:
         "caution": caution,
         "seeds": plural(cell.n_seeds, "seed"),
         "first": _measured(e, curve, 0),
-        "top": _measured(e, curve, int(curve.mean.argmax())),
         "last": _measured(e, curve, -1),
     }
     for name, is_so in holds.items():
@@ -297,7 +296,7 @@ def exponents(e: Estimates) -> list[TableRow]:
             "misfit": law.misfit.ratio if law.misfit else np.nan,
             "interval_by": intervals[j].by,
             "left_out": _left_out(e),
-            "correlation": shared_errors(law.y, law.n_seeds),
+            "correlation": shared_errors(law.log_x, law.n_seeds),
             "state": state,
         }
         rows.append(row | prefactor.columns("prefactor"))
@@ -366,20 +365,15 @@ def _farthest(law: Law) -> str:
 
 
 def _left_out(e: Estimates) -> str:
-    """The numbers of cells that are not in the law, with the reasons."""
-    never, unsure = "theta not reached", "crossing not sure"
-    if e.family.what:
-        never, unsure = "mean 0", "all of the mean from one seed"
-    is_empty = np.array([cell.is_empty for cell in e.family.cells])
-    reasons = {
-        NO_VALUES: is_empty,
-        never: (e.side == 1) & ~is_empty,
-        f"beyond theta from the smallest {e.family.along} on": e.side == -1,
-        unsure: (e.side == 0) & ~e.sure,
-        f"fewer than {MIN_SEEDS} seeds": e.sure & ~e.inside,
-    }
-    counts = {text: int(has.sum()) for text, has in reasons.items()}
-    return ", ".join(f"{n} ({text})" for text, n in counts.items() if n)
+    """The numbers of cells that are not in the law, with their states."""
+    cells = enumerate(e.inside)
+    return count_states(_state(e, i) for i, is_inside in cells if not is_inside)
+
+
+def count_states(states: Iterable[str]) -> str:
+    """Returns a text that counts states, as in "9 crosses, 3 plateau"."""
+    counts = Counter(states)
+    return ", ".join(f"{n} {state}" for state, n in counts.items())
 
 
 def with_state(thresholds: Table) -> Table:

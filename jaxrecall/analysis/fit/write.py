@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -27,16 +26,7 @@ from ...sweep.files import (
 from ...sweep.store.table import KEY, comment, refuse_foreign
 from .columns import AxisValue, Table, common, n_values, without
 from .reading import plain_table
-from .tables import (
-    ABOVE,
-    CROSSES,
-    FEW_SEEDS,
-    LOST,
-    NOT_REACHED,
-    OF_SIDES,
-    UNCHECKED,
-    UNDECIDED,
-)
+from .tables import ABOVE, KNOWN, NOT_REACHED, UNCHECKED, count_states
 
 LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"
@@ -88,6 +78,14 @@ WITH_ENDS = ("estimate", "exponent", "floor", "factor", "predicted", "prefactor"
 OF_LAW = ("theta", "part", "regime", "along", "n_seeds")
 """The columns of these tables that a summary shows only if their values differ."""
 
+USUAL = {"rejected": False, "left_out": "", "correlation": 0.0, "state": KNOWN}
+"""A dict from a column of these tables that a summary shows only if a law is unusual to
+its usual value.
+"""
+
+NOT_SHOWN = ("method", "record", "warning")
+"""The columns of these tables that a summary does not show."""
+
 
 def summarise(fitted: Iterable[Table]) -> Iterator[str]:
     """Yields the lines of a summary.
@@ -113,18 +111,22 @@ def summarise(fitted: Iterable[Table]) -> Iterator[str]:
 
 
 def _shown(table: Table) -> str:
-    """Returns a comparison or forms of a law as text, with intervals in brackets.
+    """Returns exponents, a comparison, forms or predictions of a law as text, with
+    intervals in brackets.
 
     Ratios of single cells are left out.
     """
     if "quantity" in table:
         table = table[table["quantity"] != "ratio"]
-    hidden = [name for name in OF_LAW if n_values(table, name) < 2]
-    hidden += common(("warning", "interval_by"), table)
+    hidden = common(NOT_SHOWN, table)
+    hidden += [name for name in OF_LAW if n_values(table, name) < 2]
+    hidden += [name for name in common(USUAL, table) if {*table[name]} == {USUAL[name]}]
     for name in common(WITH_ENDS, table):
-        ends = ["lo", "hi"] if name == "estimate" else [f"{name}_lo", f"{name}_hi"]
+        ends = ["lo", "hi"]
+        if f"{name}_lo" in table:
+            ends = [f"{name}_lo", f"{name}_hi"]
         rows = table[[name, *ends]].to_numpy()
-        texts = ["{:.3g} [{:.3g}, {:.3g}]".format(*row) for row in rows]
+        texts = [_with_interval(row, "{:.3g}".format) for row in rows]
         table = table.assign(**{name: texts})
         hidden += ends
     table = table.drop(columns=hidden)
@@ -132,79 +134,23 @@ def _shown(table: Table) -> str:
 
 
 def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
-    """Yields lines for each exponent, each law and each warning.
+    """Yields the exponents of the laws as a table, and each warning.
 
     `mark` is appended to the name of the quantity, as in N*.
     """
-    laws = {_law(row): row for row in exponents.itertuples()}
-    for row in exponents.itertuples():
-        yield f"  {_law(row)}: {_exponent_line(row, row.along + mark)}"
-    for name, row in laws.items():
-        yield f"  {name}: {_law_line(row)}"
+    if len(exponents):
+        yield f"exponents of {exponents['along'].iloc[0]}{mark}:\n{_shown(exponents)}"
     for row in diagnostics[diagnostics["diagnostic"] == "warning"].itertuples():
-        yield f"  warning, {_law(row)}: {row.text}"
-
-
-def _exponent_line(row: Any, what: str) -> str:
-    if is_missing(row.exponent):
-        return f"the configurations do not determine how {what} depends on {row.axis}"
-    line = f"{what} ~ {row.axis}^{_two(row.exponent)}"
-    if not is_missing(row.lo):
-        line += (
-            f"  95 % interval {_two(row.lo)} to {_two(row.hi)}, by {row.interval_by}"
-        )
-    if row.rejected:
-        line += "  (law rejected)"
-    return line
-
-
-def _law_line(row: Any) -> str:
-    """Returns a text about a law as a whole: its misfit, and the cells without it."""
-    told = [f"law of {plural(row.n_cells, 'configuration')}"]
-    if not is_missing(row.misfit):
-        told.append(f"misfit {row.misfit:.2g} times the noise")
-    if row.correlation:
-        told.append(
-            f"configurations share draws: their errors correlate by"
-            f" {_two(row.correlation)}, so they are no independent evidence"
-        )
-    if row.left_out:
-        told.append(f"left out: {row.left_out}")
-    if not is_missing(row.prefactor):
-        told.append(f"prefactor {row.prefactor:.3g}")
-        if not is_missing(row.prefactor_lo):
-            told[-1] += f" [{row.prefactor_lo:.3g}, {row.prefactor_hi:.3g}]"
-    return "; ".join(told)
+        law = f"{row.part}, {row.regime}" if row.regime else row.part
+        yield f"  warning, {law}: {row.text}"
 
 
 def _crossings(thresholds: Table) -> str:
-    """Returns a text that counts the cells that cross, those of each other state, and
-    the copies.
-    """
+    """Returns a text that counts the cells, their states, and the copies."""
     cells = plural(len(thresholds), "configuration")
     if n_copies := thresholds["copy_of"].notna().sum():
         cells += f", of which {n_copies} repeat the counts of another"
-    is_lost = thresholds["state"] == LOST
-    by_side = thresholds["censored"].map(OF_SIDES)
-    counts = thresholds["state"].mask(is_lost, by_side).value_counts(sort=False)
-    n_unsure = counts.get(UNDECIDED, 0)
-    crossing = common((CROSSES, FEW_SEEDS, UNDECIDED), counts)
-    parts = [f"{counts[crossing].sum()} cross"]
-    if n_unsure:
-        parts[0] += f", {n_unsure} of them not surely enough for the law"
-    parts += [f"{n} {state}" for state, n in counts.drop(crossing).items()]
-    if is_lost.any():
-        parts.append(f"{is_lost.sum()} with {LOST}")
-    return f"{cells}: {'; '.join(parts)}"
-
-
-def _law(row: Any) -> str:
-    return f"{row.part}, {row.regime}" if row.regime else row.part
-
-
-def _two(value: float) -> str:
-    """Formats a number with two decimals; zero has no sign."""
-    return f"{round(value, 2) + 0.0:.2f}"
+    return f"{cells}: {count_states(thresholds['state'])}"
 
 
 def default_folder(
@@ -348,7 +294,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         columns["axis"] = map(symbol, table["axis"])
         columns["exponent"] = map(_exponent, rows)
         columns["cells"] = map(_setting, table["n_cells"])
-        columns["misfit / noise"] = map(_misfit, rows)
+        columns["misfit / noise"] = map(number, table["misfit"])
     else:
         columns[symbol(rows[0]["axis"], "^*")] = map(_critical, rows)
     lines = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
@@ -390,7 +336,7 @@ def _critical(row: Mapping[str, AxisValue]) -> str:
     If there is no crossing, the result is a bound or the outcome of a search.
     """
     if not is_missing(row["critical"]):
-        return _with_interval(row, row["critical"], number)
+        return _with_interval([row["critical"], row["lo"], row["hi"]], number)
     if "outcome" in row:
         return escaped(row["outcome"].replace("_", " "))
     bound = f"$>$ {_setting(row['N_below'])}"
@@ -401,9 +347,8 @@ def _critical(row: Mapping[str, AxisValue]) -> str:
 
 
 def _exponent(row: Mapping[str, AxisValue]) -> str:
-    if is_missing(row["exponent"]):
-        return "--"
-    text, mark = _with_interval(row, row["exponent"], _signed), ""
+    text = _with_interval([row["exponent"], row["lo"], row["hi"]], number)
+    mark = ""
     if row["rejected"]:
         mark = r"\textsuperscript{\dag}"
     elif row.get("state") == UNCHECKED:
@@ -411,34 +356,29 @@ def _exponent(row: Mapping[str, AxisValue]) -> str:
     return text + mark
 
 
-def _signed(value: float) -> str:
-    """Formats a number with two decimals and a LaTeX minus sign."""
-    return re.sub("^-.*", r"$\g<0>$", _two(value))
-
-
-def _with_interval(
-    row: Mapping[str, AxisValue], value: float, form: Callable[[float], str]
-) -> str:
-    if is_missing(row["lo"]):
+def _with_interval(numbers: Iterable[float], form: Callable[[float], str]) -> str:
+    """Formats a value, the first of the numbers, with its interval if it has one."""
+    value, low, high = numbers
+    if is_missing(value):
+        return "--"
+    if is_missing(low):
         return form(value)
-    ends = [row["lo"], row["hi"]]
-    low, high = ["$\\infty$" if math.isinf(end) else form(end) for end in ends]
-    return f"{form(value)} [{low}, {high}]"
+    return f"{form(value)} [{form(low)}, {form(high)}]"
 
 
 def number(value: float) -> str:
     r"""Formats a number with three digits, as 17\,400 or $1.74 \times 10^{9}$."""
+    if is_missing(value):
+        return "--"
+    if math.isinf(value):
+        return r"$\infty$"
     digits, _, power = f"{value:.2e}".partition("e")
     if value and not -4 < int(power) < 7:
         return rf"${digits} \times 10^{{{int(power)}}}$"
     n_decimals = max(0, 2 - int(power)) if value else 0
     text = f"{float(f'{value:.2e}'):,.{n_decimals}f}"
-    return text.replace(",", r"\," if value >= 1e4 else "")
-
-
-def _misfit(row: Mapping[str, AxisValue]) -> str:
-    ratio = row.get("misfit")  # tables of earlier versions have none
-    return "--" if is_missing(ratio) else f"{ratio:.1f}"
+    text = text.replace(",", r"\," if value >= 1e4 else "")
+    return f"${text}$" if value < 0 else text
 
 
 def _setting(value: AxisValue) -> str:

@@ -61,7 +61,7 @@ from ..fit.columns import Table, groups, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
-from ..fit.steps import at_steps, parse_steps
+from ..fit.steps import at_steps
 from ..fit.write import beside, summarise, unwritable
 
 MADE = re.compile(
@@ -99,7 +99,7 @@ def write(
 
     Raises UsageError, FitError or StoreError.
     """
-    table, step = local_path(options.table), parse_steps(options.step)
+    table = local_path(options.table)
     is_folder = holds_results(Store(table).folder)
     out = _page_of(options, table, is_folder)
     _earlier_page(out)
@@ -109,7 +109,7 @@ def write(
         sized(options.size)
     every, remarks = read_tables(table, columns=parse_columns(options.columns))
     every = with_stated(every, options.axes, options.average)
-    frame = at_steps(every, step)
+    frame = at_steps(every, options.step)
     roles = choose_measure(frame, roles_of(frame), options.of)
     along = choose_along(frame, roles, options.along)
     runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
