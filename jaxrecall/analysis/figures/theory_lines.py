@@ -32,7 +32,7 @@ from ..fit.columns import Table, groups, n_values, without
 from ..fit.table_axes import unstated
 from .layers import THEORY, Axis, Contour, Layer, Polyline, values_of, where
 from .style import Style
-from .table_of_runs import Runs, averaged, with_columns
+from .table_of_runs import Runs, averaged
 
 LOCKED = 0.95
 """The attention mass on the informative token above which attention counts as locked.
@@ -81,8 +81,7 @@ class Theory:
         accuracy = np.array(self._predict(cells))
         # between places, the logit is closer to linear than the accuracy
         off = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
-        table = with_columns(cells.assign(off=off), x, y)
-        shown = averaged(table, [x, y, *panels], "off")
+        shown = averaged(cells.assign(off=off), [x, y, *panels], "off")
         return [Contour(shown, "off", self.legend, THEORY, level=0.0)]
 
     @property
@@ -154,7 +153,7 @@ class Theory:
         """
         if not self.runs.has_theory or critical not in ("", *RANGES):
             return []
-        cells = with_columns(self._cells(critical), x)
+        cells = self._cells(critical)
         others = without(filter(_matters, cells), [*by, x, critical])
         lines = [where(cells, values) for values in values_of(cells, by)]
         is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH

@@ -211,7 +211,7 @@ def families(
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
     frame = _without_repeats(frame, point)
-    _refuse_runs_twice(given, frame, roles, point)
+    refuse_runs_twice(given, frame, roles, point)
     powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
@@ -342,7 +342,7 @@ def _without_repeats(frame: Table, point: Sequence[str]) -> Table:
     return frame[has_number | ~is_known]
 
 
-def _refuse_runs_twice(
+def refuse_runs_twice(
     given: Table, frame: Table, roles: Roles, point: Sequence[str]
 ) -> None:
     """Raises FitError if runs come more than once. `given` is the table as its owner
