@@ -7,9 +7,9 @@ their mean would be the value of no setting at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -152,11 +152,7 @@ class Runs:
         """Whether the runs are those of a threshold search."""
         return bool(self.given.attrs.get("searched"))
 
-    def fitted(
-        self,
-        thetas: Sequence[float],
-        on_progress: Callable[[int, int], None] = lambda done, of: None,
-    ) -> Fit:
+    def fitted(self, thetas: Sequence[float], **options: Any) -> Fit:
         """Returns the fit, with the thresholds and laws along the axis `along`."""
         return fit(
             self.given,
@@ -165,7 +161,7 @@ class Runs:
             along=self.along,
             of=self.roles.measure,
             summary=str(self.summary),
-            on_progress=on_progress,
+            **options,
         )
 
     def thresholds(self, estimates: Fit, theta: float) -> Table:

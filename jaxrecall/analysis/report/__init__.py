@@ -113,7 +113,7 @@ def write(
     along = choose_along(frame, roles, options.along)
     runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
     _places(runs, options)
-    fitted = runs.fitted(options.theta, partial(on_progress, "fitting"))
+    fitted = runs.fitted(options.theta, on_progress=partial(on_progress, "fitting"))
     facts = manifest = {}
     if is_folder:
         facts = survey(table)
