@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...errors import shortened
 from ...model.values import is_missing
-from .columns import Table, common, groups, rounded, without
+from .columns import Table, common, groups, rounded
 
 FEW = 3
 """The largest number of values of a column that a message lists."""
@@ -40,22 +38,6 @@ def tell_apart(
             several.append(name)
             n_groups = n_apart
     return several
-
-
-def tell_repeated_apart(
-    repeated: Table, point: Sequence[str], names: Sequence[str]
-) -> list[str]:
-    """Returns the columns that tell apart rows of which each occurs again in `point`.
-
-    Columns in which most values occur once are measurements and are left out, so the
-    list is empty for repeated runs.
-    """
-    counts = {}
-    for name in without(names, point):
-        if all(map(np.isscalar, repeated[name].dropna())):
-            counts[name] = repeated[name].nunique(dropna=False)
-    few = [name for name in counts if counts[name] <= max(2, len(repeated) / 2)]
-    return tell_apart(repeated, point, sorted(few, key=counts.__getitem__))
 
 
 def advise_on_copies(
