@@ -24,10 +24,7 @@ def parser() -> argparse.ArgumentParser:
         "report",
         "One HTML page with figures, thresholds, exponents, theory and provenance; the"
         " figures as files beside it.",
-        epilog=(
-            "An axis is a column that varies between configurations: d, L, V, m, ..."
-            " A phase diagram takes N and arithmetic too: 'm * d' N."
-        ),
+        epilog="An axis is a column that varies between configurations, as d or L may.",
     )
     add = p.add_argument
     add(
@@ -55,8 +52,8 @@ def _add_axes(add: Callable[..., object]) -> None:
         "--x",
         metavar="AXIS",
         help=(
-            "along x in the figure of critical values, or arithmetic (default: the"
-            " first of d, L, V, m)"
+            "along x in the figures of critical values and colours (default: the first"
+            " of d, L, V, m)"
         ),
     )
     add(
@@ -70,17 +67,6 @@ def _add_axes(add: Callable[..., object]) -> None:
         nargs="+",
         default=[],
         help="what the panels differ in (all others do too)",
-    )
-    add(
-        "--phase",
-        metavar=("X", "Y"),
-        nargs=2,
-        action="append",
-        default=[],
-        help=(
-            "a phase diagram's axes; repeatable (default: those of --x and --along, but"
-            " none for a search)"
-        ),
     )
 
 

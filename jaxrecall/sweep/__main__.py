@@ -277,15 +277,13 @@ def _is_drawn(axis: str, rows: Any) -> bool:
 
 def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
     """Prints, for each point, the mean accuracy over seeds."""
-    x, line, panels = import_module(FIGURE).placed(rows, axes)
+    x, lines, panels = import_module(FIGURE).placed(rows, axes)
     measure = job.grid.simulator.accuracy
-    names = [*panels, x]
     heading = f"{measure}, mean over {rows['seed'].nunique()} seeds"
-    if line:
-        names.append(line)
+    for line in lines:
         heading += f"; one column per {line}"
-    means = rows.groupby(names, dropna=False)[measure].mean()
-    table = means.unstack(line) if line else means.to_frame()
+    means = rows.groupby([*panels, x, *lines], dropna=False)[measure].mean()
+    table = means.unstack(lines) if lines else means.to_frame()
     _print_table(heading, table, "{:.3f}".format, 12)
 
 

@@ -123,7 +123,7 @@ def reported(df, x):
     roles = roles_of(df)
     made = Runs.of(df, roles, "N")
     found = made.fitted([0.5])
-    asked = Namespace(theta=[0.5], x=x, lines=None, panels=(), phase=[])
+    asked = Namespace(theta=[0.5], x=x, lines=None, panels=())
     for _, _, chart in report.figures(made, found, asked, Theory(made)):
         chart.figure()
 
@@ -137,7 +137,6 @@ def figures(df, a, y):
         partial(figure, x="N", lines=[]),
         partial(figure, lines=[], panels=[a]),
         partial(figure, x=a, lines="N"),
-        partial(figure, x=f"N / {a}", lines=a),
         partial(plot.figure, df, a, x="N", colour=y),
         partial(plot.accuracy, df, AX),
         partial(plot.accuracy, df, AX, lines=a),
@@ -217,7 +216,7 @@ def test_no_figure_is_a_mean_over_more_than_seeds(i, kind, drawn):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
 def test_no_figure_of_any_kind_is_a_mean_over_more_than_seeds(kind, drawn):
-    assert misleading(kind, range(14), drawn) == []
+    assert misleading(kind, range(13), drawn) == []
 
 
 def advised(draws, df, words):
@@ -248,11 +247,8 @@ def test_what_follows_from_a_place_needs_none(drawn):
     plot.phase(table, "d", "V", AX, theory=False)
     plot.figure(table, "accuracy", x="V", lines="d")
     plot.figure(table, "d", x="V", colour="accuracy")
-    plot.figure(table, "accuracy", x="N / d", lines="V")
     places = [[*chart.lines, *chart.panels] for chart in drawn]
-    assert places == [[], ["d"], [], ["V"]]
-    with pytest.raises(UsageError, match=r"several values of V .*name V in"):
-        plot.figure(table, "accuracy", x="N / d", lines=[])
+    assert places == [[], ["d"], []]
 
 
 def test_a_law_with_parameters_has_a_place_by_its_text():
@@ -306,6 +302,3 @@ def test_marks_of_two_laws_at_one_place_are_two_lines(drawn):
     )
     for rows in advised(draws, found, r"several values of .*embedding"):
         assert 0 < len(rows) < len(found)
-    many = pd.concat([found[:1].assign(theta=i / 30) for i in range(1, 25)])
-    for rows in advised([figure], many, "24 lines of one theta each are too many"):
-        assert len(rows) == 1

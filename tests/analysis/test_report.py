@@ -269,25 +269,15 @@ def test_cells_without_a_threshold_are_marked_where_they_were_tried(draw):
 
 
 @pytest.mark.slow
-def test_a_map_has_the_thresholds_and_theory_along_N_and_else_a_contour():
-    frame = ours(table({"d": [32, 64], "V": [64, 128]}, law, LEVELS[::2]))
-    stars = fit(frame, [0.5]).thresholds.query("record and V == 64")
-    made = drawn(frame, "phase", options="--phase d N --phase N d --phase d V")
-    for name, axes in (("phase", ["d", "N_star"]), ("phase-N-d", ["N_star", "d"])):
-        shown = np.array(sorted(marks(made[name].axes[0], "o")))
-        assert_close(shown, np.array(sorted(stars[axes].to_numpy(float).tolist())))
-    assert all("theory" in legend(figure) for figure in made.values())
-    panels = [ax for ax in made["phase-d-V"].axes if ax.get_visible()]
-    # a panel for each N, and the scale of the colours
-    assert len(panels) == len(LEVELS[::2]) + 1
-    assert any(hasattr(each, "levels") for ax in panels for each in ax.collections)
-
-
-def test_names_of_figures_are_plain_and_occur_once_in_any_case():
-    frame = uncovered(table({"d": [32, 64], "D": [1, 2]}, law, LEVELS[::3]))
-    maps = "--phase 'd * 2' N --phase 'd*2' N --phase 'D * 2' N"
-    names = [*drawn(frame, "phase", options=maps)]
-    assert names == ["phase-dx2-N", "phase-dx2-N-2", "phase-Dx2-N-2-2"]
+def test_a_map_has_the_thresholds_and_theory_along_both_axes():
+    frame = ours(table({"d": [32, 64]}, law, LEVELS[::2]))
+    stars = fit(frame, [0.5]).thresholds.query("record")
+    for axes in (["d", "N"], ["N", "d"]):
+        ax = plot.phase(frame, *axes)
+        names = [name.replace("N", "N_star") for name in axes]
+        expected = np.array(sorted(stars[names].to_numpy(float).tolist()))
+        assert_close(np.array(sorted(marks(ax, "o"))), expected)
+        assert "theory" in legend(ax)
 
 
 def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes():
@@ -323,7 +313,7 @@ def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
     pq.write_table(arrow, tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--format", "svg"]) == 0
     names = {path.stem for path in (tmp_path / "t-report-figures").iterdir()}
-    assert names == {"accuracy", "critical-v", "phase", "collapse"}
+    assert names == {"accuracy", "critical-v", "collapse"}
     page = (tmp_path / "t-report.html").read_text()
     assert "how critical V scales" in page
     assert "<th>V*</th>" in page
@@ -333,17 +323,16 @@ def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_report_takes_panels_and_arithmetic_along_x():
+def test_a_report_takes_axes_of_its_figures():
     frame = table({"d": [32, 64], "m": [16, 64]}, lambda c: 125 * c["d"] / c["m"])
     each = [frame.assign(activation=name) for name in ("gelu", "relu")]
-    places = "--x 'm * d' --lines d --panels activation"
     both = uncovered(pd.concat(each, ignore_index=True))
-    made = drawn(both, "critical", "accuracy-against", options=places)
-    for figure in made.values():
-        assert figure.get_supxlabel() == "m * d"
-        assert any(titles(figure))
+    made = drawn(both, options="--x m --lines d --panels activation")
+    assert [*made] == ["critical-n", "accuracy", "phase", "collapse"]
+    assert made["critical-n"].get_supxlabel().startswith("m: ")
     panels = ["activation = gelu", "activation = relu"]
     assert titles(made["critical-n"])[:2] == panels
+    assert "d = 64" in legend(made["accuracy"])
 
 
 PLAIN = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")

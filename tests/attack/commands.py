@@ -37,9 +37,7 @@ OPTIONS = {
     ),
     "status": "--json",
     "fit": "--theta --where --of --along --step --out --drop",
-    "report": (
-        "--theta --where --of --along --step --out --x --lines --panels --phase"
-    ),
+    "report": ("--theta --where --of --along --step --out --x --lines --panels"),
     "compact": "--prune",
     "theory": "--grid --theta --json V= d= L= N= kappa= embedding= eta=",
     "examples": "--to",

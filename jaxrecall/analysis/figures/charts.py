@@ -27,13 +27,12 @@ from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
 from .style import Style, look, settings
 from .table_of_runs import (
     MEASURE,
+    Places,
     Runs,
-    averaged,
-    columns_in,
+    arranged,
     in_one_panel,
     predict_by_law,
     rows_of,
-    with_columns,
 )
 from .theory_lines import Theory
 
@@ -47,17 +46,19 @@ def accuracy(
     runs: Runs,
     x: str,
     lines: Sequence[str],
-    panels: Sequence[str],
+    panels: Sequence[str] = (),
     marks: Table | None = None,
     theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of the mean measure along x with its band, and with theory.
 
-    If `marks` contains thresholds, marks show where accuracy crosses theta.
+    If `marks` contains thresholds, marks show where accuracy crosses theta. Raises
+    UsageError if runs with one place differ in more than a seed.
     """
+    runs.check([x, *lines, *panels])
+    lines, panels = in_one_panel(runs.rows, lines, panels)
     by = [*lines, *panels]
-    means = averaged(with_columns(runs.rows, x), [x, *by], MEASURE, runs.band)
-    layers: list[Layer] = [Polyline(means, MEASURE)]
+    layers: list[Layer] = [Polyline(runs.means([x, *by]), MEASURE)]
     if theory:
         layers += theory.lines(x, by)
     if marks is not None:
@@ -95,7 +96,7 @@ def critical(
     The law is drawn from the first to the last cell that crosses theta. It is left out
     if the fit rejects it.
     """
-    stars = with_columns(runs.thresholds(estimates, theta), x)
+    stars = runs.thresholds(estimates, theta)
     layers: list[Layer] = [Points(stars, "critical")]
     powers = estimates.exponents[estimates.exponents["theta"] == theta]
     for law in predict_by_law(stars, powers, runs.axes):
@@ -132,29 +133,23 @@ def phase(
     of the two is the axis of the thresholds, the thresholds are drawn on top. Otherwise
     a line shows where the mean accuracy is theta.
     """
-    levels = with_columns(runs.levels, x, y)
-    used = columns_in(x) | columns_in(y)
-    across = [name for name in (x, y) if runs.along not in columns_in(name)]
-    panels = tell_apart(levels, across, without(runs.axes, used))
-
-    # each pixel must be one cell
-    others = [*without(runs.every, used), *common(runs.every, used)]
-    panels += tell_apart(levels, [x, y, *panels], others)
+    across = without([x, y], [runs.along])
+    others = runs.axes if len(across) == 1 else runs.every
+    panels = tell_apart(runs.rows, across, others)
+    means = runs.means([x, y, *panels])
     named = runs.label
     if not runs.summary.is_share:
         named = f"{runs.summary} {named}"
-    layers: list[Layer] = [Pixels(levels, MEASURE, named)]
+    layers: list[Layer] = [Pixels(means, MEASURE, named)]
     if len(across) == 1:
         named = f"{runs.along}* at {theta:g}, fitted"
         stars = runs.thresholds(estimates, theta)
         stars = stars.assign(**{runs.along: stars["critical"]})
         if y != runs.along:  # bars and open marks need the axis itself along y
-            stars = stars[stars["critical"].notna()]
-            stars = stars.drop(columns=["lo", "hi"])
-        stars = with_columns(stars, x, y)
+            stars = stars[stars["critical"].notna()].drop(columns=["lo", "hi"])
         layers.append(Points(stars, y, named, STAR, joined=True))
     else:
-        layers.append(Contour(levels, MEASURE, level=theta))
+        layers.append(Contour(means, MEASURE, level=theta))
     if theory:
         layers += theory.contour(x, y, panels, theta)
     return Chart(layers, x, runs.roles, y, panels=panels)
@@ -166,30 +161,25 @@ def collapse(runs: Runs, estimates: Fit, theta: float, lines: Sequence[str]) -> 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
     N.
     """
-    stars = runs.thresholds(estimates, theta)
+    stars = runs.thresholds(estimates, theta).dropna(subset=["critical"])
     star = f"{runs.along} / {runs.along}*"
-    levels = runs.levels.drop(columns=["low", "high"])
-    levels = levels.merge(stars[[*runs.axes, "critical"]], on=[*runs.axes])
+    axes = [*runs.axes]
+    levels = runs.means([*axes, runs.along]).drop(columns=["low", "high"])
+    levels = levels.merge(stars[[*axes, "critical"]], on=axes)
     levels[star] = levels[runs.along] / levels["critical"]
-    levels = levels.dropna(subset=[star])
-    levels["_cell"] = groups(levels, runs.axes).ngroup()
+    levels["_cell"] = groups(levels, axes).ngroup()
     layer = Polyline(levels, MEASURE, style={"size": 0.7, "width": 0.7}, each="_cell")
     return Chart([layer], star, runs.roles, lines=lines, labels={MEASURE: runs.label})
 
 
-def placed(
-    frame: Table, axes: Sequence[str], searched: str = ""
-) -> tuple[str, str | None, list[str]]:
-    """Returns the axis along x, the axis that makes lines, and the axes of panels.
+def placed(frame: Table, axes: Sequence[str], searched: str = "") -> Places:
+    """Returns the axes that are along x, make lines, or make panels.
 
-    If nothing varies, x is a field of numbers, so that the only point has a place.
+    If nothing varies, x is a field, so that the only point has a place.
     """
-    x = searched or ("N" if "N" in axes else next(iter(axes), ""))
-    if not x:
-        fields = ["N", *roles_of(frame).fields]
-        x = next(name for name in fields if name in frame and is_numeric(frame[name]))
-    line, *panels = sorted(without(axes, [x]), key="d".__ne__) or [None]
-    return x, line, panels
+    fields = [searched, *sorted(axes, key="N".__ne__), "N", *roles_of(frame).fields]
+    x, *_ = common(fields, frame)
+    return arranged([*dict.fromkeys([x, *axes])], x)
 
 
 def draw_sweep(
@@ -219,15 +209,10 @@ def draw_sweep(
     """
     roles = roles_of(frame).having(of)
     y, chosen = roles.measure, parsed(summary) or MEAN
-    for name in {"pool", "batch"} & {*axes}:
-        # 0 means no pool, as m = 0 means no MLP
-        frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})
     drawn = tried(frame, roles, y)
-    x, line, panels = placed(frame, axes, searched)
-    lines, panels = in_one_panel(drawn, [line] if line else [], panels)
+    x, lines, panels = placed(frame, axes, searched)
     rows = rows_of(drawn, roles, chosen)
     runs = Runs(drawn, rows, roles, x, tuple(without(axes, [x])), chosen)
-    runs.check([x, *lines, *panels], "")
     marks = pd.DataFrame(thresholds) if thresholds else None
     chart = accuracy(runs, x, lines, panels, marks)
     shared = constants(frame, roles)

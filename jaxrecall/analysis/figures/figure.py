@@ -15,7 +15,6 @@ gives them room. `figure` makes such a chart from any table.
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,8 +79,8 @@ MAX_NAME = 24
 HIGHEST = 9.0
 """The largest height of a figure for which no size was asked, in inches."""
 
-ROOM = 1.15
-"""The length of a panel after the layout relative to that before."""
+ROOM = 0.8
+"""The width of a panel relative to that of its part of the figure."""
 
 HANDLE = 8
 """The width of the mark and of the gaps of an entry of a legend, in letters."""
@@ -338,25 +337,23 @@ class Chart:
     def _title(self, ax: Axes, values: Selection) -> None:
         """Sets the labels of a panel: the settings in which the panels differ."""
         at: Any = ax.get_subplotspec()
-        box = ax.get_window_extent().transformed(ax.figure.dpi_scale_trans.inverted())
+        inches = np.divide(ax.figure.bbox.size, ax.figure.dpi)
+        height, width = ROOM * inches[::-1] / self.shape
         if not self.rows or at.is_first_row():
-            shown = self._settings(values, [*self.panels, *self.columns])
-            ax.set_title(_wrapped(shown, ROOM * box.width, "axes.titlesize"), pad=3)
+            title = self._settings(values, [*self.panels, *self.columns])
+            ax.set_title(_wrapped(title, width, "axes.titlesize"), pad=3)
         lines = []
         if at.is_first_col():
             lines.append(self._settings(values, self.rows))
         if COLUMN in self.panels or (at.is_first_col() and COLUMN in values):
             lines.append(self.named_y(values))
         beside = "\n".join(filter(None, lines))
-        ax.set_ylabel(_wrapped(beside, ROOM * box.height, "axes.labelsize"))
+        ax.set_ylabel(_wrapped(beside, height, "axes.labelsize"))
 
     def _settings(self, values: Selection, names: Sequence[str]) -> str:
-        """Formats settings without those that all panels share."""
-        varying = []
-        for name in without(names, [COLUMN]):
-            if len({str(part[name]) for part in self.parts}) > 1:
-                varying.append(name)
-        return settings({name: values[name] for name in varying}, self.labels)
+        """Formats the settings of a panel."""
+        shown = without(names, [COLUMN])
+        return settings({name: values[name] for name in shown}, self.labels)
 
     def entries(self) -> Iterator[Artist]:
         """Yields the entries of the legend, such as d = 64 for a line."""
@@ -405,12 +402,10 @@ def _set_ticks(ax: Axes, which: Any, axis: Axis) -> None:
     round numbers. The limits must be set before.
     """
     ruler: Any = getattr(ax, f"{which}axis")
-    is_few = len(axis.values) <= MOST_TICKS and axis.name != "N"
-    if axis.kind != "names" and not is_few:
-        if axis.kind == "log":
+    has_names = axis.kind == "names"
+    if not has_names and (axis.name == "N" or len(axis.values) > MOST_TICKS):
+        if axis.kind != "linear":
             _set_log_ticks(ruler)
-        elif axis.kind == "symlog":
-            ruler.set_major_formatter(_power_of_ten)
         return
     names = [text(value, MAX_NAME) for value in axis.values]
     box = ax.get_window_extent()
@@ -418,16 +413,16 @@ def _set_ticks(ax: Axes, which: Any, axis: Axis) -> None:
     size = points(f"{which}tick.labelsize")
     room = [LETTER * size * (len(name) + 1) for name in names]
     rotation = 0
-    if which == "x" and axis.kind == "names" and len(room) * max(room) > inches:
+    if which == "x" and has_names and len(room) * max(room) > inches:
         rotation = 90
     if rotation or which == "y":
         room = [LINE * size] * len(names)
     transform = ruler.get_transform().transform
     low, high = transform(np.array(ruler.get_view_interval()))
     places = axis.place(axis.values)
-    spots = (transform(places) - high) * inches / (high - low)
+    spots = (transform(places) - low) * inches / (high - low)
     # a label may reach a little beyond the axis, but not into the next panel
-    kept, free = [], 0.12
+    kept, free = [], inches + 0.12
     for i in reversed(range(len(names))):
         if spots[i] + room[i] / 2 < free:
             kept.append(i)
@@ -440,19 +435,20 @@ def _set_log_ticks(ruler: Any) -> None:
     """Sets the ticks of a log axis: at powers of ten, and between them if it has few
     decades.
     """
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     low, high = ruler.get_view_interval()
-    decades = np.log10(high / low)
-    if decades < 2:
-        is_short = decades < 0.9
-        ruler.set_major_locator(MaxNLocator(4) if is_short else LogLocator(subs=(1, 3)))
-        ruler.set_major_formatter(lambda value, _: text(value))
-        ruler.set_minor_formatter(NullFormatter())
-    else:
-        ruler.set_major_locator(LogLocator(subs=(1,)))
-        ruler.set_major_formatter(_power_of_ten)
-        ruler.set_ticks([], minor=True)
+    decades = np.log10(high / low) if low > 0 else np.inf
+    if decades < 0.9:
+        ruler.set_major_locator(MaxNLocator(4))
+    elif decades < np.inf:
+        ruler.set_major_locator(LogLocator(subs=(1, 3) if decades < 2 else (1,)))
+    ruler.set_major_formatter(_power_of_ten if decades >= 2 else _number)
+    ruler.set_ticks([], minor=True)
+
+
+def _number(value: float, _: object = None) -> str:
+    return text(value)
 
 
 def _power_of_ten(value: float, _: object = None) -> str:
@@ -462,14 +458,12 @@ def _power_of_ten(value: float, _: object = None) -> str:
 
 
 def _wrapped(shown: str, inches: float, setting: str) -> str:
-    """Returns a text in lines of a length, unless a single word is longer. Lines break
-    between settings if possible. `setting` is that of the size of the text.
+    """Returns a text in lines of a length, unless a single word is longer. A setting
+    such as d = 64 is one word. `setting` is that of the size of the text.
     """
     letters = max(8, int(inches / (LETTER * points(setting))))
     lines = []
-    for line in re.sub("(?<!,) ", "\xa0", shown).splitlines():
-        if max(map(len, line.split(" "))) > letters:
-            line = line.replace("\xa0", " ")
+    for line in shown.replace(" = ", "\xa0=\xa0").splitlines():
         lines.append(textwrap.fill(line, letters, **WHOLE_WORDS))
     return "\n".join(lines).replace("\xa0", " ")
 

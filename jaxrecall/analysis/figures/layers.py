@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from ...model.values import is_missing
 from ..fit.columns import Table, common, groups
@@ -413,13 +414,12 @@ def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     """
     if not by:
         return [{}]
-
-    def rank(column: Table) -> Table:
-        ranks = {value: i for i, value in enumerate(ordered(column))}
-        return column.map(ranks).astype(float)
-
     rows = table[[*by]].drop_duplicates()
-    return rows.sort_values([*by], key=rank).to_dict("records")
+    for name in by:
+        if rows[name].dtype == object:
+            ranked = pd.Categorical(rows[name], categories(rows[name]), ordered=True)
+            rows = rows.assign(**{name: ranked})
+    return rows.sort_values([*by]).to_dict("records")
 
 
 def few_seeds(rows: Table) -> Table:

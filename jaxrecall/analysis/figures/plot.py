@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -44,13 +43,10 @@ from .table_of_runs import (
     Runs,
     arranged,
     averaged,
-    check_maps,
     check_one_place,
-    check_one_row,
-    columns_in,
+    expect_columns,
     refuse_several,
     rows_of,
-    with_columns,
     with_tried,
 )
 from .theory_lines import Theory
@@ -112,9 +108,8 @@ def figure(
         df: runs, or thresholds of `jaxrecall.fit`.
         y: the column along y, or several columns, each of which has panels of its own.
             If None, the accuracy. If `colour` is given, `y` is an axis of the map.
-        x: the column along x, or arithmetic such as "N / d". If None, the axis of a
-            search, else N, else the only axis of numbers. If `colour` is given, `y` may
-            also be arithmetic. Names along x are not joined.
+        x: the column along x. If None, the axis of a search, else N, else the only axis
+            of numbers. Names along x are not joined.
         lines: the column, or columns, in which the lines differ. If None, these are all
             axes that vary and have no other place.
         panels: the column, or columns, in which panels that follow each other differ.
@@ -154,8 +149,8 @@ def figure(
         ... )
         >>> drawn.savefig("figure.pdf")
 
-    Raises UsageError if the table lacks a column, if there are too many lines, or if
-    runs that differ in more than the seed would be averaged.
+    Raises UsageError if the table lacks a column, or if runs that differ in more than
+    the seed would be averaged. Raises FitError if runs come more than once.
     """
     plain, roles = _checked(df, x, colour)
     df = _with_categories(plain, df)
@@ -179,7 +174,6 @@ def figure(
     else:
         parts, more = _marks(df, axes, measured, others, has_lines)
     named += more
-    _check_few_lines(parts[0], named)
     table, shown = parts[0], measured[0]
     if len(parts) > 1:
         table, shown = _stacked(parts, measured), VALUE
@@ -227,13 +221,13 @@ def _means(
     """
     placed = [*axes, *others]
     rows = rows_of(df, roles)
-    for name in common(placed, common(LAW_FIELDS, df)):
+    for name in common([*placed, *measured], common(LAW_FIELDS, df)):
         rows[name] = df.loc[rows.index, name]  # the texts of laws have parameters
-    rows = with_columns(rows, *placed, *measured)
+    expect_columns(rows, [*placed, *measured])
     _expect_numbers(rows, measured)
     free = PLACES if len(axes) == 1 else MAP_PLACES
     runs = Runs(df, rows, roles)
-    lines = runs.check(placed, free, measured, makes_lines=not has_lines)
+    lines = runs.check(placed, measured, free, makes_lines=not has_lines)
     by = [*placed, *lines]
     means = []
     for name in measured:
@@ -248,20 +242,22 @@ def _marks(
     others: Sequence[str],
     has_lines: bool,
 ) -> tuple[list[Table], list[str]]:
-    """Returns a table of estimates for each measured column, and further lines."""
-    rows = with_columns(df, *axes, *others, *measured)
-    free = MAP_PLACES
+    """Returns a table of estimates for each measured column, and further lines.
+
+    Raises UsageError if several estimates would have one place.
+    """
+    rows = df.drop(columns=common(("lo", "hi"), df)) if len(measured) > 1 else df
+    placed = [*axes, *others]
+    expect_columns(rows, [*placed, *measured])
     if len(axes) == 1:
         _expect_numbers(rows, measured)
-        free = PLACES
-    names = _axes_of_marks(rows, [*axes, *others, *measured])
-    lines = [] if has_lines else tell_apart(rows, [*axes, *others], names)
+    names = _axes_of_marks(df, [*placed, *measured])
+    lines = [] if has_lines else tell_apart(rows, placed, names)
     drawn = rows.dropna(subset=[*measured], how="all")
-    names = names or without(rows, [*axes, *measured])
-    check_one_row(df, drawn, [*axes, *lines, *others], names, free)
-    if len(measured) > 1:
-        rows = rows.drop(columns=common(("lo", "hi"), rows))
-    elif {"censored", "N_below", "N_above"} <= {*rows}:
+    free = PLACES if len(axes) == 1 else MAP_PLACES
+    if several := tell_apart(drawn, [*placed, *lines], [*names, *measured]):
+        refuse_several(df, drawn, several, free)
+    if {"censored", "N_below", "N_above"} <= {*rows}:
         rows = with_tried(rows)
     return [rows for _ in measured], lines
 
@@ -275,8 +271,7 @@ def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
     if {"theta", "critical"} <= {*rows}:
         names = [*rows.columns[: rows.columns.get_loc("theta")]]
     names += common(("theta", "axis", "step", "part", "regime"), rows)
-    used = frozenset().union(*map(columns_in, placed))
-    return without(dict.fromkeys(names), used)
+    return without(dict.fromkeys(names), placed)
 
 
 def _stacked(parts: Sequence[Table], names: Sequence[str]) -> Table:
@@ -328,11 +323,11 @@ def _places(panels: object, rows: object, columns: object) -> dict[str, list[str
 
 
 def _layers(over: object, axes: Sequence[str]) -> list[Layer]:
-    """Returns the layers with the columns that the axes need."""
+    """Returns the layers; raises UsageError if one lacks a column of the axes."""
     allowed = "a list of layers, such as Polyline and Points"
-    layers = []
-    for layer in _list_of(Layer, "over", over or (), allowed):
-        layers.append(replace(layer, table=with_columns(layer.table, *axes)))
+    layers = _list_of(Layer, "over", over or (), allowed)
+    for layer in layers:
+        expect_columns(layer.table, axes)
     return layers
 
 
@@ -369,8 +364,7 @@ def accuracy(
         df: runs, with one row per (point, seed), or one row per recorded step if the
             runs train.
         ax: the Axes to draw on. If None, the Axes of a new figure.
-        x: the axis along x, or arithmetic such as "m * d". If None, the axis of a
-            search, else N.
+        x: the axis along x. If None, the one along which the measure crosses theta.
         lines: the axis, or axes, in which the lines differ. If None, every other axis
             that varies.
         theta: an accuracy (fraction). If x is N, d, m, V or L, marks show where the
@@ -395,20 +389,15 @@ def accuracy(
     """
     by = _names(lines)
     runs = _runs(df, ax, theta, x, theta is not None, *by, **options)
-    x = x or choose_along(runs.given, runs.roles, None, "x")
+    x = x or runs.along
     if lines is None:
-        _, first, others = arranged(runs.sizes, runs.every, x)
-        by = [*first, *others]
-    else:
-        arranged(runs.sizes, runs.every, x, by)
-    runs.check([x, *by], "lines")
+        by = without(runs.every, [x])
+    arranged(runs.every, x, by)
     marks = None
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
     predicted = _theory(runs) if theory else None
-    chart = charts.accuracy(runs, x, by, [], marks, predicted)
-    _check_few_lines(chart.table, by)
-    return _on(chart, ax, predicted)
+    return _on(charts.accuracy(runs, x, by, [], marks, predicted), ax, predicted)
 
 
 def critical_n(
@@ -431,8 +420,7 @@ def critical_n(
         df: runs at several values of N or of `along`, with one row per (point, seed),
             or one row per recorded step if the runs train.
         ax: the Axes to draw on. If None, the Axes of a new figure.
-        x: the axis along x, or arithmetic. If None, the first of d, L, V, m that
-            varies.
+        x: the axis along x. If None, the first of d, L, V, m that varies.
         lines: the axis in which the lines differ. If None, the next axis that varies.
         theta: the accuracy (fraction) that defines N*.
         theory: whether to draw theory too, which takes a few seconds. It is drawn only
@@ -448,13 +436,14 @@ def critical_n(
     FitError if the table cannot be fitted.
     """
     runs = _runs(df, ax, theta, None, False, x, lines, **options)
-    x, by, _ = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
-    if x is None:
+    x, by, _ = arranged(runs.axes, x, [lines] if lines else None)
+    if not x:
         raise UsageError(
             f"x: no axis but {runs.along} varies; give a table with two values of"
             " another axis"
         )
-    runs.check_cells([x, *by])
+    if several := tell_apart(runs.rows, [x, *by], runs.axes):
+        refuse_several(runs.given, runs.rows, several)
     predicted = Theory(runs) if theory else None
     estimates = runs.fitted([theta])
     chart = charts.critical(runs, estimates, theta, x, by, [], predicted)
@@ -473,15 +462,14 @@ def phase(
 ) -> Axes:
     """Draws mean accuracy over two axes as colours.
 
-    The figure includes the critical values from the fit and from theory. Places that
-    were not tested are hatched. If neither axis is the axis of the critical values, a
-    line shows where the mean accuracy is theta.
+    The figure includes the critical values from theory, and those from the fit if one
+    of the axes is theirs. Places that were not tested are hatched.
 
     Args:
         df: runs, with one row per (point, seed), or one row per recorded step if the
             runs train.
-        x: an axis, or arithmetic on axes such as "N / d".
-        y: another axis or arithmetic. If None, the axis of a search, else N.
+        x: an axis.
+        y: another axis. If None, the axis of a search, else N.
         ax: the Axes to draw on. If None, the Axes of a new figure.
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a few seconds. It is drawn only
@@ -499,7 +487,8 @@ def phase(
     expect("x", x, str, "the name of a column")
     runs = _runs(df, ax, theta, y, False, x, **options)
     y = y or runs.along
-    check_maps([(x, y)], runs.sizes)
+    expect_columns(runs.rows, [x, y])
+    check_one_place([x, y], "x, y")
     predicted = Theory(runs) if theory else None
     chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, predicted)
     if chart.panels:
@@ -538,11 +527,11 @@ def collapse(
     """
     runs = _runs(df, ax, theta, None, False, lines, **options)
     by = [lines] if lines else [*runs.axes[:1]]
-    arranged(runs.sizes, runs.axes, lines=by)
+    arranged(runs.axes, lines=by)
     chart = charts.collapse(runs, runs.fitted([theta]), theta, by)
     n_crossing = chart.table["_cell"].nunique()
     if n_crossing < 2:
-        n_cells = groups(runs.levels, runs.axes).ngroups
+        n_cells = groups(runs.rows, runs.axes).ngroups
         raise UsageError(
             f"theta: {n_crossing} of {n_cells} configurations cross accuracy"
             f" {theta:g}, and the figure needs 2; choose another theta"
@@ -658,16 +647,6 @@ def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
     for name in names:
         if problem := no_numbers(rows[name]):
             raise UsageError(f"df: {name} {problem}")
-
-
-def _check_few_lines(table: Table, lines: Sequence[str]) -> None:
-    """Raises UsageError if a table has more than MAX_LINES lines."""
-    n = len(table.drop_duplicates([*lines])) if lines else 1
-    if n > MAX_LINES:
-        raise UsageError(
-            f"lines: {n} lines of one {', '.join(lines)} each are too many;"
-            f" choose at most {MAX_LINES}, or name axes in rows and columns of `figure`"
-        )
 
 
 def _on(chart: Chart, ax: Axes | None, predicted: Theory | None = None) -> Axes:

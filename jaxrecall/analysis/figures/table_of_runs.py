@@ -7,34 +7,21 @@ their mean would be the value of no setting at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
 from ...errors import UsageError, suggest
-from ...sweep.grid.expr import parse
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
+from ..fit.cells import refuse_runs_twice
 from ..fit.checks import tried
-from ..fit.columns import (
-    Table,
-    common,
-    groups,
-    n_values,
-    seed_columns,
-    with_few_values,
-    without,
-)
-from ..fit.repeated import (
-    advise_on_copies,
-    list_values,
-    tell_apart,
-)
+from ..fit.columns import Table, common, groups, n_values, seed_columns, without
+from ..fit.repeated import list_values, tell_apart
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
 from ..fit.table_axes import as_given, rounded, settings_of
@@ -44,27 +31,13 @@ from .layers import scale_of, values_of
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
-"""The axes that come before all others, in this order."""
+"""The axes that get a place before all others, in this order."""
 
 MEASURE = "_measure"
 """The column of rows in the form of `rows_of` that contains the measure."""
 
 BANDS = ("sd", "se", "95 %", "quartiles")
 PLACES = "lines, rows, columns or panels"
-
-PROVENANCE = (
-    "code_version",
-    "precision",
-    "n_test",
-    "simulator",
-    "form",
-    "dtype",
-    "device_kind",
-    "cpu_model",
-    "jax_version",
-)
-"""The columns that can tell repeated runs apart and are neither settings nor measured.
-"""
 
 
 @dataclass(frozen=True)
@@ -100,58 +73,40 @@ class Runs:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
         runs = cls(df, rows, roles, along, axes, summary)
-        runs.check([*axes, *common([along], rows)], "")
+        runs.check(runs.every)
         return runs
 
     def check(
         self,
         placed: Sequence[str],
-        places: str = PLACES,
         drawn: Sequence[str] = (MEASURE,),
+        places: str = "",
         makes_lines: bool = False,
     ) -> list[str]:
         """Raises UsageError if runs with one place in a figure differ in more than a
-        seed.
+        seed, and FitError if runs come more than once.
 
         Returns the settings that tell such runs apart if `makes_lines`, and otherwise
         raises UsageError for them, too. Settings that follow from the columns with a
         place are left out.
 
         Args:
-            placed: the columns that have a place in the figure, or arithmetic on them.
-            places: the arguments that may give a place to a column.
+            placed: the columns that have a place in the figure.
             drawn: the columns that are averaged. Rows without them are ignored.
+            places: the arguments that may give a place to a column.
             makes_lines: whether settings without a place get one.
         """
         rows, roles = self.rows, self.roles
         if drawn := common(drawn, rows):
             rows = rows.dropna(subset=drawn, how="all")
-        rows = with_columns(rows, *placed)
-        results = (roles.measure, *drawn, MEASURE)
         several = _lying_apart(rows, roles, placed)
-        settings = without(settings_of(rows, roles), results)
+        settings = without(settings_of(rows, roles), (roles.measure, *drawn, MEASURE))
         several += tell_apart(rows, [*placed, *several], settings)
         if several and not makes_lines:
             refuse_several(self.given, rows, several, places)
         point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
-        names = without(rows, (*roles.known, *point, *results))
-        names += common(PROVENANCE, rows)
-        check_one_row(self.given, rows, point, names, places, (*results, *COUNTS))
+        refuse_runs_twice(self.given, rows, roles, point)
         return several
-
-    def check_cells(self, placed: Sequence[str], places: str = "") -> None:
-        """Raises UsageError if several cells have equal values of the columns `placed`,
-        so that their critical values would share a place.
-        """
-        rows = with_columns(self.rows, *placed)
-        if several := tell_apart(rows, placed, self.axes):
-            refuse_several(self.given, rows, several, places)
-
-    @property
-    def sizes(self) -> Table:
-        """The table with only the columns that arithmetic may use."""
-        names = dict.fromkeys((self.along, *self.roles.needed, *self.axes))
-        return self.rows[common(names, self.rows)]
 
     @property
     def has_theory(self) -> bool:
@@ -185,31 +140,18 @@ class Runs:
     @property
     def every(self) -> list[str]:
         """The list of all axes that vary, including `along`."""
-        is_axis = self.along in self.rows and n_values(self.rows, self.along) > 1
-        return [*self.axes, *([self.along] if is_axis else [])]
+        return [*self.axes, *common([self.along], self.rows)]
 
-    @cached_property
-    def levels(self) -> Table:
-        """The mean accuracy over seeds at every tested combination of the axes."""
-        by = [*self.axes, self.along]
-        others = groups(self.rows, by)[without(self.sizes, by)].first()
-        means = averaged(self.rows, by, MEASURE, self.band)
-        return means.join(others.reset_index(drop=True))
+    def means(self, by: Sequence[str]) -> Table:
+        """Returns the means of the measure, as `averaged` does."""
+        return averaged(self.rows, by, MEASURE, self.band)
 
-    @cached_property
+    @property
     def is_search(self) -> bool:
-        """Whether the runs are those of a search: more than a quarter of the levels
-        have less than half as many seeds as the level of their cell with the most.
-        """
-        n_seeds = self.levels["n_seeds"]
-        most = groups(self.levels, self.axes)["n_seeds"].transform("max")
-        return (n_seeds < 0.5 * most).mean() > 0.25
+        """Whether the runs are those of a threshold search."""
+        return bool(self.given.attrs.get("searched"))
 
-    def fitted(
-        self,
-        thetas: Sequence[float],
-        on_progress: Callable[[int, int], None] = lambda done, of: None,
-    ) -> Fit:
+    def fitted(self, thetas: Sequence[float], **options: Any) -> Fit:
         """Returns the fit, with the thresholds and laws along the axis `along`."""
         return fit(
             self.given,
@@ -218,7 +160,7 @@ class Runs:
             along=self.along,
             of=self.roles.measure,
             summary=str(self.summary),
-            on_progress=on_progress,
+            **options,
         )
 
     def thresholds(self, estimates: Fit, theta: float) -> Table:
@@ -256,8 +198,13 @@ def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
     else:
         families, _ = cells.families(df, roles, along)
         table = pd.concat([family.at for family in families])
-    axes = [*common(ORDER, table), *without(table, ORDER)]
-    return tuple(name for name in axes if n_values(table, name) > 1)
+    return tuple(in_order(name for name in table if n_values(table, name) > 1))
+
+
+def in_order(axes: Iterable[str]) -> list[str]:
+    """Returns the list of axes; those in ORDER come first."""
+    axes = [*axes]
+    return [*common(ORDER, axes), *without(axes, ORDER)]
 
 
 def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
@@ -313,9 +260,8 @@ def predict_by_law(
         rows = stars
         if part != "all" and "m" in stars:
             rows = stars[(stars["m"] > 0) == (part == "m > 0")]
-        log_power = 0.0
-        for axis, exponent in zip(powers["axis"], powers["exponent"], strict=True):
-            log_power = log_power + exponent * np.log(rows[axis])
+        sizes = rows[[*powers["axis"]]].astype(float)
+        log_power = np.log(sizes) @ powers["exponent"].to_numpy()
         rows = rows.assign(off=np.log(rows["critical"]) - log_power)
         others = without(axes, {*powers["axis"]})
         constant = groups(rows, others)["off"].transform("median")
@@ -323,15 +269,17 @@ def predict_by_law(
 
 
 class Places(NamedTuple):
-    """The axis along x, the axes that make lines, and the axes that make panels."""
+    """The axis along x, the axes that make lines, and the axes that make panels.
 
-    x: str | None
+    `x` is empty if there is no axis.
+    """
+
+    x: str
     lines: list[str]
     panels: list[str]
 
 
 def arranged(
-    about: Table,
     every: Sequence[str],
     x: str | None = None,
     lines: Sequence[str] | None = None,
@@ -339,27 +287,22 @@ def arranged(
 ) -> Places:
     """Returns the axes that are along x, make lines, or make panels.
 
-    Axes that were not chosen fill the remaining places in order. If x is arithmetic,
-    such as m * d, one of its axes gets no other place: the one with the most values.
-    Raises UsageError for an axis that has no place, or two.
+    Axes that were not chosen fill the remaining places in order. Raises UsageError for
+    an axis that is not in `every`, or that has two places.
     """
-    if x:
-        with_columns(about, x)
-    given = [*common([x], about), *(lines or ()), *panels]
+    given = [*filter(None, [x]), *(lines or ()), *panels]
     if wrong := without(given, every):
         raise UsageError(
             f"x, lines, panels: got {wrong[0]!r}; allowed: an axis that varies, of"
             f" {', '.join(every) or 'none'}"
         )
     check_one_place(given, "x, lines, panels")
-    rest = without(every, given)
+    rest = without(in_order(every), given)
     if not x and rest:
         x = rest.pop(0)
-    if inside := common(rest, columns_in(x or "")):
-        rest.remove(max(inside, key=lambda axis: about[axis].nunique()))
     if lines is None:
         lines, rest = rest[:1], rest[1:]
-    return Places(x or None, [*lines], [*panels, *rest])
+    return Places(x or "", [*lines], [*panels, *rest])
 
 
 def check_one_place(names: Sequence[str], places: str) -> None:
@@ -384,71 +327,13 @@ def in_one_panel(
     return [*lines], [*panels]
 
 
-def check_maps(pairs: Sequence[tuple[str, str]], table: Table) -> None:
-    """Raises UsageError unless the two axes of each map differ and are columns of the
-    table, or arithmetic on its columns.
-    """
-    for x, y in pairs:
-        with_columns(table, x, y)
-        if x == y:
-            raise UsageError(f"phase: x and y are both {x!r}; give two different axes")
-
-
-def columns_in(name: str) -> frozenset[str]:
-    """Returns the columns that an axis uses: itself, or those in its arithmetic."""
-    try:
-        return parse(name, calls=False).names
-    except ValueError:
-        return frozenset([name])
-
-
-def with_columns(table: Table, *names: str) -> Table:
-    """Returns the table with a column for each name that is arithmetic.
-
-    Raises UsageError for a missing column, and for what is no arithmetic.
-    """
+def expect_columns(table: Table, names: Iterable[str]) -> None:
+    """Raises UsageError if the table lacks a column."""
+    known = [str(column) for column in table if str(column)[:1] != "_"]
     for name in without(names, table):
-        known = [str(column) for column in table if str(column)[:1] != "_"]
-        try:
-            expression = parse(name, calls=False)
-            if missing := sorted(expression.names - {*table}):
-                hint = suggest(missing[0], known)
-                raise ValueError(
-                    f"got {name!r}, but no column {', '.join(missing)}{hint};"
-                    f" allowed: {', '.join(known)} and arithmetic, as in 'm * d'"
-                )
-            rows = table[sorted(expression.names)].to_dict("records")
-            table = table.assign(**{name: list(map(expression.evaluate, rows))})
-        except ValueError as error:
-            raise UsageError(f"columns: {error}") from error
-    return table
-
-
-def check_one_row(
-    df: Table,
-    rows: Table,
-    point: Sequence[str],
-    names: Sequence[str],
-    places: str,
-    results: Sequence[str] = (),
-) -> None:
-    """Raises UsageError if several rows have equal values of `point`.
-
-    The message says which of the columns `names` tell such rows apart. If none does,
-    rows with equal `results` are called copies.
-    """
-    repeated = rows[rows.duplicated([*point], keep=False)]
-    if repeated.empty:
-        return
-    few = with_few_values(repeated, names)
-    if several := tell_apart(repeated, point, few):
-        refuse_several(df, rows, several, places)
-    columns = [column for name in point for column in sorted(columns_in(name))]
-    advice = advise_on_copies(df.loc[rows.index], columns, results)
-    raise UsageError(
-        f"df: {rows.duplicated([*point]).sum()} rows have the same"
-        f" {', '.join(dict.fromkeys(columns))} as another row; {advice}"
-    )
+        raise UsageError(
+            f"columns: got {name!r}{suggest(name, known)}; allowed: {', '.join(known)}"
+        )
 
 
 def refuse_several(
@@ -476,10 +361,9 @@ def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
     function of the levels is left out.
     """
     along = roles.along or "N"
-    used = frozenset().union(*map(columns_in, placed))
-    if along not in rows or along not in used:
+    if along not in placed:
         return []
-    across = [name for name in placed if along not in columns_in(name)]
-    axes = without(common(roles.axes or (), rows), used)
+    axes = without(common(roles.axes or (), rows), placed)
     n_at_level = groups(rows, [along])[axes].nunique(dropna=False).max()
-    return [name for name in tell_apart(rows, across, axes) if n_at_level[name] > 1]
+    several = tell_apart(rows, without(placed, [along]), axes)
+    return [name for name in several if n_at_level[name] > 1]

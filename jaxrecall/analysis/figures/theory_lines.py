@@ -27,7 +27,7 @@ from ..fit.columns import Table, groups, n_values, without
 from ..fit.table_axes import unstated
 from .layers import THEORY, Axis, Contour, Layer, Polyline, values_of, where
 from .style import Style
-from .table_of_runs import Runs, averaged, with_columns
+from .table_of_runs import Runs, averaged
 
 WHOLE = ("V", "d", "L", "m", "N", "first_steps")
 """The axes of whole numbers."""
@@ -71,8 +71,7 @@ class Theory:
         accuracy = self._predict(cells)
         # between places, the logit is closer to linear than the accuracy
         off = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
-        table = with_columns(cells.assign(off=off), x, y)
-        shown = averaged(table, [x, y, *panels], "off")
+        shown = averaged(cells.assign(off=off), [x, y, *panels], "off")
         return [Contour(shown, "off", "theory", THEORY, level=0.0)]
 
     def beside(self, table: Table, theta: float) -> Table:
@@ -118,7 +117,7 @@ class Theory:
         """
         if not self.runs.has_theory or critical not in ("", *RANGES):
             return []
-        cells = with_columns(self._cells(critical), x)
+        cells = self._cells(critical)
         others = without(filter(_matters, cells), [*by, x, critical])
         lines = [where(cells, values) for values in values_of(cells, by)]
         is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH

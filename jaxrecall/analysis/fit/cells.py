@@ -207,7 +207,7 @@ def families(
     if repeated := varying(frame, roles.averaged):
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
-    _refuse_runs_twice(given, frame, roles, point)
+    refuse_runs_twice(given, frame, roles, point)
     powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
@@ -329,7 +329,7 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
     return bool(first > last)
 
 
-def _refuse_runs_twice(
+def refuse_runs_twice(
     given: Table, frame: Table, roles: Roles, point: Sequence[str]
 ) -> None:
     """Raises FitError if runs come more than once. `given` is the table as its owner

@@ -47,13 +47,9 @@ from ..figures.style import (
     text,
 )
 from ..figures.table_of_runs import (
-    PROVENANCE,
     Places,
     Runs,
     arranged,
-    check_maps,
-    columns_in,
-    in_one_panel,
 )
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
@@ -114,7 +110,7 @@ def write(
     along = choose_along(frame, roles, options.along)
     runs = Runs.of(frame, roles, along, chosen_summary(options.summary))
     _places(runs, options)
-    fitted = runs.fitted(options.theta, partial(on_progress, "fitting"))
+    fitted = runs.fitted(options.theta, on_progress=partial(on_progress, "fitting"))
     facts = manifest = {}
     if is_folder:
         facts = survey(table)
@@ -272,81 +268,40 @@ def _places(runs: Runs, options: Namespace) -> Places:
 
     Raises UsageError if the options do not suit the runs.
     """
-    check_maps(options.phase, runs.sizes)
-    every = runs.axes
-    if options.x and runs.along in columns_in(options.x):
-        every = runs.every
     lines = [options.lines] if options.lines else None
-    place = arranged(runs.sizes, every, options.x, lines, options.panels)
-    x = place.x
-    if x and x not in runs.sizes:
-        others = arranged(runs.sizes, runs.every, x, lines, options.panels)
-        runs.check([x, *others.lines, *others.panels], "--lines or --panels")
-    if x and runs.along not in columns_in(x):
-        runs.check_cells([x, *place.lines, *place.panels], "--lines or --panels")
-    return place
+    return arranged(runs.axes, options.x, lines, options.panels)
 
 
 def figures(
     runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
 ) -> Iterator[tuple[str, str, Chart]]:
-    """Yields the name, the heading and the chart of each figure.
-
-    A name is plain and occurs once, even where capital letters are not told apart.
-    """
-    names = set()
-    for words, heading, chart in _charts(runs, fitted, options, predicted):
-        name = "-".join(map(plain_name, words))
-        while name.lower() in names:
-            name += "-2"
-        names.add(name.lower())
-        yield name, heading, chart
-
-
-def _charts(
-    runs: Runs, fitted: Fit, options: Namespace, predicted: Theory
-) -> Iterator[tuple[list[str], str, Chart]]:
-    """Yields the words of the name, the heading and the chart of each figure."""
+    """Yields the name, the heading and the chart of each figure; names are plain."""
     along, theta = runs.along, options.theta[0]
-    subject = f"{runs.measure[:1].upper()}{runs.measure[1:]} against"
     x, lines, panels = _places(runs, options)
     stars = {one: runs.thresholds(fitted, one) for one in options.theta}
-    marks = pd.concat(stars.values(), ignore_index=True)
-
-    maps = options.phase
-    if x and along not in columns_in(x):
+    if x:
         for one in stars:
-            words = ["critical", along.lower()]
-            if one != theta:
-                words.append(f"{one:g}")
             chart = charts.critical(runs, fitted, one, x, lines, panels, predicted)
-            yield words, f"Critical {along} at {runs.measure} {one:g}", chart
-        if not runs.is_search:
-            maps = maps or [(x, along)]
+            name = f"critical-{along.lower()}"
+            if one != theta:
+                name += f"-{one}"
+            heading = f"Critical {along} at {runs.measure} {one:g}"
+            yield plain_name(name), heading, chart
 
-    coloured = [axis for axis in (*lines, x) if axis in runs.axes]
-    coloured.sort(key=lambda axis: runs.rows[axis].nunique(), reverse=True)
-    first = coloured[:1]
-    rest = [axis for axis in runs.axes if axis not in first]
-    by, others = in_one_panel(runs.levels, first, rest)
-    chart = charts.accuracy(runs, along, by, others, marks, predicted)
-    yield ["accuracy"], f"{subject} {along}", chart
+    colours = [options.lines] if options.lines else runs.axes[:1]
+    others = without(runs.axes, colours)
+    marks = pd.concat(stars.values(), ignore_index=True)
+    chart = charts.accuracy(runs, along, colours, others, marks, predicted)
+    subject = f"{runs.measure[:1].upper()}{runs.measure[1:]}"
+    yield "accuracy", f"{subject} against {along}", chart
 
-    if x and x not in runs.sizes:
-        place = arranged(runs.sizes, runs.every, x, lines, panels)
-        chart = charts.accuracy(runs, x, place.lines, place.panels)
-        yield ["accuracy", "against"], f"{subject} {x}", chart
+    if x and not runs.is_search:
+        chart = charts.phase(runs, fitted, theta, x, along, predicted)
+        yield "phase", f"Phase diagram: {along} against {x}", chart
 
-    for a, b in maps:
-        words = ["phase"]
-        if not runs.axes or (a, b) != (runs.axes[0], along):
-            words += [a, b]
-        chart = charts.phase(runs, fitted, theta, a, b, predicted)
-        yield words, f"Phase diagram: {b} against {a}", chart
-
-    if first and stars[theta]["critical"].notna().sum() > 1:
-        chart = charts.collapse(runs, fitted, theta, first)
-        yield ["collapse"], "Data collapse", chart
+    if colours and stars[theta]["critical"].notna().sum() > 1:
+        chart = charts.collapse(runs, fitted, theta, colours)
+        yield "collapse", "Data collapse", chart
 
 
 def question(runs: Runs, thetas: Sequence[float]) -> str:
@@ -356,7 +311,7 @@ def question(runs: Runs, thetas: Sequence[float]) -> str:
     if runs.summary.is_share:
         subject = f"the fraction of {runs.measure}"
     values = ", ".join(f"{theta:g}" for theta in thetas)
-    cells = plural(groups(runs.levels, runs.axes).ngroups, "configuration")
+    cells = plural(groups(runs.rows, runs.axes).ngroups, "configuration")
     told = (
         f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
         f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
@@ -410,7 +365,7 @@ def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
     """
     columns = fitted.thresholds.columns
     before = columns[: columns.get_loc("theta")]
-    names = [name for name in before if name in runs.axes or name not in runs.sizes]
+    names = without(before, without(runs.roles.needed, runs.axes))
     thetas = fitted.thresholds["theta"].unique()
     parts = [predicted.beside(runs.thresholds(fitted, one), one) for one in thetas]
     stars: Table = pd.concat(parts, ignore_index=True)
@@ -431,7 +386,19 @@ def _star(row: Mapping[str, Any]) -> str:
     return f"{sign} {text(row['tried'])}, {row['state']}"
 
 
-SETUP = ("status", "root_seed", *PROVENANCE)
+SETUP = (
+    "status",
+    "root_seed",
+    "code_version",
+    "precision",
+    "n_test",
+    "simulator",
+    "form",
+    "dtype",
+    "device_kind",
+    "cpu_model",
+    "jax_version",
+)
 """The columns whose values are listed and counted in the section on provenance."""
 
 STATED = ("versions", "commit", "xla_flags", "command")
