@@ -171,9 +171,10 @@ def test_the_counts_of_the_planes_are_those_of_the_page(script):
     fails = mlp + bias + gradient + leakage
     page = " ".join(SECTIONS["results/mlp.md: Phase diagram"].split())
     assert f"one half at {fails} of {fails + memory + recall} points" in page
-    assert f"MLP noise at {mlp} of them, at small m. Mean bias is the" in page
-    assert f"largest at {bias}, at large m, gradient noise at {gradient} and" in page
-    assert f"leakage at {leakage} (" in page
+    assert f"MLP noise at {mlp} of these points" in page
+    assert f"Mean bias is the largest noise at {bias} points" in page
+    assert f"Gradient noise is the largest at {gradient} points" in page
+    assert f"leakage at {leakage} point (" in page
 
 
 def test_a_study_without_figures_is_refused(script, capsys):
