@@ -101,8 +101,7 @@ def _max_bytes() -> int:
 
 
 def _has_code_of_user(shape: Shape) -> bool:
-    modules = [type(law).__module__ for law in shape.laws.values()]
-    packages = {module.partition(".")[0] for module in modules}
+    packages = {type(law).__module__.partition(".")[0] for law in shape.laws.values()}
     return bool(shape.columns) or not packages <= {PACKAGE}
 
 
