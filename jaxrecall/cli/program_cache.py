@@ -59,8 +59,11 @@ def program_cache(of_jax: str | None) -> ProgramCache:
     if given.startswith(ADDRESSES):
         if find_spec("etils"):
             return ProgramCache(given)
-        why = "as JAX opens this address only if etils[epath] is installed"
-        return ProgramCache(None, f"{given}: compiled programs are not kept, {why}")
+        return ProgramCache(
+            None,
+            f"{given}: compiled programs are not kept, as JAX opens this address only"
+            " if etils[epath] is installed",
+        )
     path = Path(os.path.realpath(given))
     folder, problem = str(path), ""
     try:
@@ -69,19 +72,24 @@ def program_cache(of_jax: str | None) -> ProgramCache:
         danger = _danger(path)
         if danger:
             folder = None
-            kept = "compiled programs are neither kept there nor run from there"
-            problem = f"{kept}, as {danger}"
+            problem = (
+                "compiled programs are neither kept there nor run from there, as"
+                f" {danger}"
+            )
         elif not os.access(path, os.W_OK | os.X_OK):
             problem = "new compiled programs are not kept, as it cannot be written"
     except OSError as error:
         folder = None
-        why = f"it cannot be used ({error.strerror})"
-        problem = f"compiled programs are not kept, as {why}"
+        problem = (
+            f"compiled programs are not kept, as it cannot be used ({error.strerror})"
+        )
     if not problem:
         return ProgramCache(folder)
     variable = OF_JAX if of_jax else OURS
-    advice = f"set {variable} to a folder that only you can write"
-    return ProgramCache(folder, f"{given}: {problem}; {advice}")
+    return ProgramCache(
+        folder,
+        f"{given}: {problem}; set {variable} to a folder that only you can write",
+    )
 
 
 def _default() -> str | None:
@@ -92,11 +100,9 @@ def _default() -> str | None:
     folder = os.environ.get(OURS)
     if folder is not None:
         return folder or None
-    user = os.environ.get("XDG_CACHE_HOME")
-    if user:
-        return os.path.join(user, "jaxrecall")
-    home = os.environ.get("HOME", "~") and os.path.expanduser("~")
-    return os.path.join(home, ".cache/jaxrecall") if os.path.isabs(home) else None
+    home = os.path.expanduser(os.environ.get("HOME", "~"))
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    return os.path.join(user, "jaxrecall") if os.path.isabs(user) else None
 
 
 def _danger(folder: Path) -> str:

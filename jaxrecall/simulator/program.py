@@ -265,28 +265,29 @@ def options_for(shape: Shape) -> dict[str, Any]:
     return options
 
 
-def compile(lowered: Lowered, options: Mapping[str, Any]) -> Compiled:
+def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     """Compiles a lowered program, or loads it from the folder of compiled programs.
 
-    It is compiled with the options that this version of XLA supports. If a file of
-    the program is damaged, damaged files are removed, and the program is compiled and
-    stored again.
+    If compiling fails, it is repeated with the options that this version of XLA
+    supports. If a file of the program is damaged, damaged files are removed, and the
+    program is compiled and stored again.
     """
-    known = supported(options)
     with warnings.catch_warnings():
         # the disk may be full
         warnings.filterwarnings("ignore", NOT_WRITTEN)
         warnings.filterwarnings("error", NOT_READ)
         try:
-            return lowered.compile(compiler_options=known)
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError:
+            options = supported(options)
         except UserWarning as warning:
             damaged = re.match(NOT_READ, str(warning))
             if not damaged:
                 raise
+            folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+            remove_damaged(folder, damaged[1])
         warnings.filterwarnings("ignore", NOT_READ)
-        folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-        remove_damaged(folder, damaged[1])
-        return lowered.compile(compiler_options=known)
+        return lowered.compile(compiler_options=options)
 
 
 def supported(options: Mapping[str, Any]) -> dict[str, Any]:

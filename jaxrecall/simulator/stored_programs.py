@@ -101,8 +101,7 @@ def _max_bytes() -> int:
 
 
 def _has_code_of_user(shape: Shape) -> bool:
-    modules = [type(law).__module__ for law in shape.laws.values()]
-    packages = {module.partition(".")[0] for module in modules}
+    packages = {type(law).__module__.partition(".")[0] for law in shape.laws.values()}
     return bool(shape.columns) or not packages <= {PACKAGE}
 
 
@@ -188,18 +187,15 @@ def set_cache_of_jax(folder: str | None) -> None:
 def _load(path: Path, arguments: PyTree, devices: Sequence[Any]) -> Compiled | None:
     """Returns the program in a file. None if there is no file, or if it is damaged."""
     try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    try:
         from jax.experimental.serialize_executable import deserialize_and_load
 
-        executable, of_results = pickle.loads(zlib.decompress(data))
+        data = zlib.decompress(path.read_bytes())
+        executable, of_results = pickle.loads(data)
         of_arguments = jax.tree.structure((arguments, {}))
         run = deserialize_and_load(
             executable, of_arguments, of_results, execution_devices=devices
         )
-    except Exception:  # a damaged file may raise any class
+    except Exception:  # a missing file, or a damaged one, which may raise any class
         return None
     with suppress(OSError):
         os.utime(path)  # the folder may be read-only

@@ -230,12 +230,13 @@ and the step. A scheduler without them does not tell how many tasks there are.
 """
 
 STEPS = {
-    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK": "PMI_SIZE",
+    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
+    "PMI_SIZE": "PMI_RANK",
+    "SLURM_NTASKS": "SLURM_PROCID",
 }
-"""The variables of processes that srun or mpirun starts together: the number of a
-process, and how many there are. A batch script that is no step lacks the second one.
+"""The variables of processes that srun or mpirun starts together: how many there are,
+and the number of a process. The script of a job has those of the last line, too.
 """
 
 NO_TASKS = {("SGE_TASK_ID", "undefined"), ("LSB_JOBINDEX", "0")}
@@ -315,9 +316,10 @@ def without_shard(command: str) -> str:
 
 def _of_step(environment: Mapping[str, str], whole: Shard | None) -> Shard | None:
     """Returns this process's part of a share, if srun or mpirun started several."""
-    for variable, of_all in STEPS.items():
+    for of_all, variable in STEPS.items():
+        is_script = of_all == "SLURM_NTASKS" and "SLURM_SUBMIT_DIR" in environment
         count = int(environment.get(of_all) or 1)
-        if count > 1:
+        if count > 1 and variable in environment and not is_script:
             rank = int(environment[variable])
             index, parts, source = whole or Shard(0, 1, "")
             told = f"{source} {variable} {rank}".strip()

@@ -175,6 +175,12 @@ def test_no_text_of_a_figure_has_control_characters():
         shown = "".join(text.get_text() for text in drawn.findobj(Text))
         assert shown == printable(shown)
         assert r"a\x1b" in shown
+    frame = FRAME.rename(columns={"N": "a\x1b"}).assign(N=4096)
+    for call in (partial(plot.accuracy, x="a\x1b", theta=0.5), plot.critical_n):
+        ax = call(frame, along="a\x1b", theory=False)
+        shown = "".join(text.get_text() for text in ax.figure.findobj(Text))
+        assert r"a\x1b*" in shown
+        assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -100,6 +100,13 @@ MPLBACKEND=nosuch
 MATPLOTLIBRC=/dev/null""".splitlines()
 """Lines of a shell before the command."""
 
+EIO = (
+    "cc -shared -fPIC -o eio.so $PYTHONPATH/tests/attack/eio.c -ldl"
+    " && EIO_IN=$PWD/out/ LD_PRELOAD=$PWD/eio.so"
+)
+LIMITS += [EIO, f"{EIO} EIO_WRITES=1"]
+"""And a disk with errors, if there is a C compiler."""
+
 ENTRIES = listed("axes kept searched fixed simulator fields accuracy created xla_flags")
 VALUES: tuple[Any, ...] = (
     None,

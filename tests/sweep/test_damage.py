@@ -39,6 +39,7 @@ def results(tmp_path_factory):
     (folder / "small.yaml").write_text(GRID)
     for name, d in (("small", "[4]"), ("wide", "[4, 8]")):
         more = ("--out", folder / name, "--set", f"blocks.0.axes.d={d}", *NO_FIGURE)
+        more += ("--set", "run.part_seconds=3600")  # one part, however slow
         assert run(sweep, "--grid", folder / "small.yaml", *more)[0] == 0
     return folder
 

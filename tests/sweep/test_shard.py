@@ -113,6 +113,7 @@ OF_STEP = [
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
 ]
 
 
@@ -135,7 +136,8 @@ def test_a_single_process_and_the_flag_are_not_divided(rank, size):
     assert chosen_shard(None, {rank: "0", size: "1"}) is None
     assert chosen_shard("0/1", {rank: "1", size: "2"})[:2] == (0, 1)
     # what the script of a job with two tasks sees before it calls srun
-    assert chosen_shard(None, {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}) is None
+    script = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_SUBMIT_DIR": "."}
+    assert chosen_shard(None, script) is None
 
 
 @pytest.mark.parametrize("given", ["5/4", "4/4", "-1/4", "0/0", "half"])

@@ -243,6 +243,15 @@ def test_a_damaged_program_is_stored_again(kept, damage):
     assert by_zstandard.exists()
 
 
+def test_options_are_tried_one_by_one_only_after_a_refusal(monkeypatch):
+    lowered = jax.jit(lambda x: 3 * x).lower(1.0)
+    with monkeypatch.context() as context:
+        context.setattr(program, "supported", None)
+        assert program.compile(lowered, program.QUICK)(2.0) == 6.0
+    options = program.QUICK | {"xla_no_such_option": 1}
+    assert program.compile(lowered, options)(2.0) == 6.0
+
+
 def test_a_program_that_cannot_be_stored_is_compiled_quietly(kept):
     assert compiled() == 6.0
     for path in kept.iterdir():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ...errors import printable
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
@@ -79,7 +80,9 @@ def crossings(marks: Table, x: str) -> list[Layer]:
     there = there.assign(**{x: there["critical"].astype(float)})
     ends = there[["lo", "hi"]].astype(float)
     there[["lo", "hi"]] = ends.where((ends > 0) & (ends < float("inf")))
-    return [Points(there, "theta", f"{x}* and 95 % interval", MARK, across=True)]
+    return [
+        Points(there, "theta", f"{printable(x)}* and 95 % interval", MARK, across=True)
+    ]
 
 
 def critical(
@@ -105,7 +108,7 @@ def critical(
             layers.append(Polyline(law, "law", "law, fitted", FITTED))
     if theory:
         layers += theory.lines(x, [*lines, *panels], runs.along, theta)
-    named = f"{runs.along}* at {runs.measure} {theta:g}"
+    named = f"{printable(runs.along)}* at {printable(runs.measure)} {theta:g}"
     if runs.along in runs.roles.units:
         named += f" ({runs.roles.units[runs.along]})"
     return Chart(
@@ -142,7 +145,7 @@ def phase(
         named = f"{runs.summary} {named}"
     layers: list[Layer] = [Pixels(means, MEASURE, named)]
     if len(across) == 1:
-        named = f"{runs.along}* at {theta:g}, fitted"
+        named = f"{printable(runs.along)}* at {theta:g}, fitted"
         stars = runs.thresholds(estimates, theta)
         stars = stars.assign(**{runs.along: stars["critical"]})
         if y != runs.along:  # bars and open marks need the axis itself along y

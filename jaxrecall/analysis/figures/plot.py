@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ...errors import UsageError, as_list, expect, refusal
+from ...errors import UsageError, as_list, expect, printable, refusal
 from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
@@ -304,7 +304,7 @@ def _labels(df: Table, given: Any) -> dict[str, str]:
     labels: dict[str, str] = {}
     if {"theta", "critical"} <= {*df} and df["theta"].nunique() == 1:
         along = df["axis"].iloc[0] if "axis" in df else "N"
-        named = f"{along}* at {df['theta'].iloc[0]:g}"
+        named = f"{printable(along)}* at {df['theta'].iloc[0]:g}"
         labels = dict.fromkeys(("N_star", "critical"), named)
     return labels | {**given}
 

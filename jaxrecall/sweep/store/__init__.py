@@ -90,18 +90,6 @@ row of the run. If a run has several last rows, a row with status ok is preferre
 """
 
 
-class LastRows(NamedTuple):
-    """The last rows of all runs that `load` can read.
-
-    `values` contains the values of these rows. `tables` lists the tables that contain
-    the rows. `unreadable` lists the files that cannot be read.
-    """
-
-    values: LastValues
-    unreadable: Unreadable
-    tables: list[pa.Table]
-
-
 class Done(NamedTuple):
     """The contents of a results folder.
 
@@ -228,8 +216,12 @@ class Store:
         foreign = {version: len(others) for version, others in by_version.items()}
         return Done(values, foreign, unreadable, tables)
 
-    def last_values(self, *columns: str) -> LastRows:
-        """Returns the values that these columns have in the last row of every run."""
+    def last_values(
+        self, *columns: str
+    ) -> tuple[LastValues, Unreadable, list[pa.Table]]:
+        """Returns the values that these columns have in the last rows of all runs that
+        `load` can read, the files that cannot be read, and the tables of the others.
+        """
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
         # all seeds of a point share one string; this saves much memory at 10^6 runs
@@ -242,7 +234,7 @@ class Store:
                 # without pruning, compact leaves a row in two files
                 if run not in by_run or status == "ok":
                     by_run[run] = tuple(values)
-        return LastRows(by_version, unreadable, list(tables.values()))
+        return by_version, unreadable, list(tables.values())
 
     def tables(self, columns: list[str] | None = None) -> Read:
         """Returns the table of each file, with all columns or with only the given
