@@ -24,7 +24,7 @@ from ..errors import (
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Law, Moments, TokenLaw, find_law
-from ..model.laws.law import LawField, not_imported, plain
+from ..model.laws.law import not_imported, plain
 from ..model.laws.tokens import token_probabilities
 from ..model.point import (
     EVALUATION,
@@ -62,15 +62,15 @@ class Model:
     d: int = None  # type: ignore[assignment]
     L: int = None  # type: ignore[assignment]
     m: int = 0
-    embedding: LawField[EmbeddingLaw] = "gaussian"  # type: ignore[assignment]
-    activation: LawField[Activation] = "relu"  # type: ignore[assignment]
+    embedding: Any = "gaussian"
+    activation: Any = "relu"
     trigger_in_value: bool = True
     fresh_batches: bool = False
     kappa: float = 100.0
     eta: float = 0.0
     first_steps: int = 1
-    tokens: LawField[TokenLaw] = "uniform"  # type: ignore[assignment]
-    noise_tokens: LawField[TokenLaw | None] = None  # type: ignore[assignment]
+    tokens: Any = "uniform"
+    noise_tokens: Any = None
 
     def __init__(self, point: Point | None = None, /, **given: Any) -> None:
         if point is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from threadpoolctl import threadpool_limits
 
@@ -178,23 +178,7 @@ def _batch(
     return rows_of_runs
 
 
-@overload
-def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
-@overload
-def simulate(
-    point: Point, seed: Iterable[int], *, trace: Literal[False] = False
-) -> list[Row]: ...
-@overload
-def simulate(
-    point: Point, seed: int | Iterable[int], *, trace: Literal[True]
-) -> list[Row]: ...
-@overload
-def simulate(
-    point: Point, seed: int | Iterable[int], *, trace: bool
-) -> Row | list[Row]: ...
-def simulate(
-    point: Point, seed: int | Iterable[int], *, trace: bool = False
-) -> Row | list[Row]:
+def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Any:
     """Returns the row that a sweep writes for (point, seed), without `seconds` and
     `bucket`.
 
