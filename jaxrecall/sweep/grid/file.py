@@ -121,11 +121,6 @@ class Block:
         at = (*self.location, "where")
         return {(*at, i): line for i, line in lines if line is not WRONG}
 
-    @cached_property
-    def derived(self) -> dict[str, Expression]:
-        """A dict from names to the expressions of derive that are not WRONG."""
-        return without(WRONG, self.derive)
-
     def followers(self, axis: str) -> set[str]:
         """Returns the names that are derived from an axis, directly or indirectly."""
         found = {axis}
@@ -399,7 +394,6 @@ class WrongNames:
             yield from self._in_axes(block)
             yield from self._misplaced(block.location, block.locations)
             yield from self._in_expressions(block)
-            yield from self._in_texts(block)
             yield from self._unused(block)
         searches = "search" in self.document.data
         if not wrong_axis and (self.searched is not None or not searches):
@@ -418,7 +412,10 @@ class WrongNames:
         axis = self.searched
         if axis is None or self.names.is_number(axis):
             return
-        uses = (names_in(block.derived.values()) for block in self.file.blocks)
+        uses = (
+            names_in(without(WRONG, block.derive).values())
+            for block in self.file.blocks
+        )
         if axis in self.names or not set.intersection({axis}, *uses):
             numbers = self.names.numbers
             yield (
@@ -520,25 +517,6 @@ class WrongNames:
                 if unknown not in self.names:
                     why = self._why_unknown(unknown, block)
                     yield location, f"uses {unknown}, {why}"
-
-    def _in_texts(self, block: Block) -> Iterator[Mistake]:
-        values = [self.file.base.values()]
-        for _, axes in block.groups:
-            values += without(WRONG, axes).values()
-        texts = self.names.choices()
-        for expression in block.derived.values():
-            texts |= expression.strings
-        for given in itertools.chain.from_iterable(values):
-            if isinstance(given, str):
-                texts.add(given)
-        for location, line in block.conditions.items():
-            for text in sorted(line.strings - texts):
-                if not self.names.is_law(text):
-                    yield (
-                        location,
-                        f"holds {text!r}, which is no value of any field or"
-                        f" variable{suggest(text, texts)}",
-                    )
 
     def _unused(self, block: Block) -> Iterator[Mistake]:
         expressions = [*block.derive.values(), *block.where]
