@@ -34,7 +34,7 @@ from .grid import json_schema, read_grid, schema_of
 from .plan import chosen_shard
 from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
-from .running.progress import Events, counter, display
+from .running.progress import Events, display
 from .search import OUTCOMES
 from .store.load import load, not_finite
 from .store.table import refuse_foreign
@@ -129,7 +129,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
             " --json)"
         )
     engine = chosen(args)
-    grid = read_grid(args.grid, args.set, counter("points of the grid"))
+    grid = read_grid(args.grid, args.set)
     shard = chosen_shard(args.shard)
     engine.check(grid)
     folder = args.out or Path("results") / grid.name

@@ -429,15 +429,6 @@ def test_many_mistakes_are_few_lines(grid):
     assert refused.value.lines[100:] == ["and 1900 more errors"]
 
 
-def test_progress_of_an_expansion(tmp_path):
-    path = tmp_path / "many.yaml"
-    axis = "{range: {from: 1, to: 25000, step: 1}}"
-    path.write_text(f"{PLAIN}blocks: [{{axes: {{a: {axis}}}, where: ['a == 1']}}]")
-    calls = []
-    read_grid(path, on_progress=lambda *call: calls.append(call))
-    assert calls == [(0, 25000), (10000, 25000), (20000, 25000)]
-
-
 def test_a_grid_from_a_pipe_is_read_once_something_is_written(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
