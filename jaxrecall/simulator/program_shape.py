@@ -303,17 +303,6 @@ class Shape:
         return *self.variant, self.V, self.d, self.m
 
     @property
-    def choices(self) -> dict[str, str | int | None]:
-        """The properties that a dry run prints, in addition to the sizes."""
-        return {
-            "activation": str(self.activation),
-            "pool": self.pool,
-            "optimizer": self._plain("optimizer") or None,
-            "trains": self.trains or None,
-            "exact": "full" if self.trained_by.exact else "guarded",
-        }
-
-    @property
     def label(self) -> str:
         """A text with the sizes and the non-default choices, such as "64x32x128 relu
         pool 64".
