@@ -26,6 +26,7 @@ from jaxrecall.errors import GridError
 from jaxrecall.model.laws import LAWS, EmbeddingLaw, register
 from jaxrecall.model.laws.law import _parsed as find_law
 from jaxrecall.sweep.grid import as_grid, json_schema, read_grid
+from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.expr import FUNCTIONS
 
 BASE = {"V": 64, "N": 100, "d": 32, "L": 8}
@@ -378,7 +379,7 @@ def test_a_grid_of_a_simulator_of_ones_own(grid, tmp_path, monkeypatch):
     del document["simulator"]
     assert as_grid(document, simulator=coin).points == made.points
     described = {"type": "integer", "minimum": 1, "maximum": 4000}
-    assert json_schema(coin)["$defs"]["n"] == described | {"description": "throws"}
+    assert Names(coin).schema()["$defs"]["n"] == described | {"description": "throws"}
 
 
 # what the table of refusals cannot hold

@@ -36,7 +36,7 @@ from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, Schema, read_document, without
+from .document import Document, Plain, read_document, without
 from .expand import SearchLine, expand
 from .file import (
     GridFile,
@@ -57,7 +57,6 @@ __all__ = [
     "as_grid",
     "json_schema",
     "read_grid",
-    "schema_of",
 ]
 
 GridLike = Mapping[str, Plain] | str | os.PathLike[str] | Point | Sequence[Point]
@@ -167,15 +166,6 @@ def read_grid(path: str | Path, sets: Sequence[str] = ()) -> Grid:
             base.V: got -3; allowed: ...".
     """
     return _grid(read_document(path, sets))
-
-
-def schema_of(path: str | Path, sets: Sequence[str] = ()) -> Schema:
-    """Returns the JSON Schema of grid files for the simulator that a file names.
-
-    Raises GridError if the file cannot be read or its simulator is not usable.
-    """
-    document = read_document(path, sets)
-    return json_schema(_simulator(document, document.data.get("simulator")))
 
 
 def as_grid(

@@ -20,7 +20,7 @@ from typing import Literal
 from ...errors import shown, suggest
 from ...model.point import MAX_SEED
 from ..simulators import grouped
-from ..simulators.custom import ACCURACY, Simulator
+from ..simulators.custom import ACCURACY
 from ..summary import ALLOWED, parsed
 from .axes import Names
 from .document import (
@@ -266,20 +266,17 @@ def as_dict(record: object) -> dict[str, Plain]:
     return {name.strip("_"): value for name, value in values.items()}
 
 
-def json_schema(simulator: Simulator | None = None) -> Schema:
-    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator.
+def json_schema() -> Schema:
+    """Returns the JSON Schema (draft 2020-12) of grid files.
 
-    The default is the simulator of this package. Its schema leaves the fields of files
-    that name another simulator unchecked, as an editor knows nothing of it.
+    The schema leaves the fields of files that name another simulator unchecked, as an
+    editor knows nothing of it.
     """
-    schema = Names(simulator).schema()
-    if simulator is None:
-        own: Schema = {}
-        for name, kind in (("base", "object"), ("blocks", "array")):
-            own[name] = schema["properties"][name]
-            schema["properties"][name] = {"type": kind}
-        schema |= {"if": {"required": ["simulator"]}, "else": {"properties": own}}
-    return schema
+    schema, own = Names().schema(), {}
+    for name, kind in (("base", "object"), ("blocks", "array")):
+        own[name] = schema["properties"][name]
+        schema["properties"][name] = {"type": kind}
+    return schema | {"if": {"required": ["simulator"]}, "else": {"properties": own}}
 
 
 def _right(values: Plain) -> dict[str, Plain]:
