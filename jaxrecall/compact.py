@@ -36,7 +36,6 @@ from .sweep.store.table import (
     read_facts,
     refuse_foreign,
     rows_in,
-    taken,
     with_facts,
 )
 
@@ -85,10 +84,7 @@ def compact(folder: str | Path, prune: bool = False) -> Compacted:
         order = in_table_order(rows, [*ROW, *VERSION])
         n_rows, n_dropped = len(order), len(rows) - len(order)
         facts = read_facts(rows) | {"merged": list(digests.values())}
-        schema = with_facts(rows, facts).schema
-        columns = rows.columns
-        del rows  # so that each column is freed when it has been taken
-        target.put_table(target.table, taken(columns, schema, order))
+        target.put_table(target.table, with_facts(rows.take(order), facts))
         if prune:
             with storage_errors(target.parts), target.opened(target.parts) as parts:
                 for path in digests:

@@ -25,7 +25,6 @@ from .activations import Activation, NoActivation, activations
 from .laws import EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import (
-    LawField,
     law_names,
     plain,
     rename_problems,
@@ -176,10 +175,8 @@ class Data:
         high=65536,
         high_with_pool=MAX_LENGTH,
     )
-    tokens: LawField[TokenLaw] = _law(
-        "static", "distribution of the tokens", "uniform", TokenLaw
-    )
-    noise_tokens: LawField[TokenLaw] = _law(
+    tokens: Any = _law("static", "distribution of the tokens", "uniform", TokenLaw)
+    noise_tokens: Any = _law(
         "static",
         "distribution of the noise tokens; tokens unless given",
         None,
@@ -241,13 +238,13 @@ class Architecture:
     m: int = declared(
         "size", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20
     )
-    embedding: LawField[EmbeddingLaw] = _law(
+    embedding: Any = _law(
         "traced", "distribution of the embeddings", "gaussian", EmbeddingLaw
     )
-    embedding_out: LawField[EmbeddingLaw] = _law(
+    embedding_out: Any = _law(
         "static", "distribution of Z_out; embedding unless given", None, EmbeddingLaw
     )
-    activation: LawField[Activation] = _law(
+    activation: Any = _law(
         "static", "nonlinearity of the MLP", "relu", Activation, "phi"
     )
     trigger_in_value: bool = declared(
@@ -358,7 +355,7 @@ class Training:
         STARTS[0],
         choices=STARTS,
     )
-    optimizer: LawField[OptimizerLaw | None] = _law(
+    optimizer: Any = _law(
         "static",
         "optimizer of further steps (sgd unless given); none: the recipe alone",
         None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,20 +66,6 @@ Inputs = tuple[dict[str, Any], Any]
 """The traced fields of a run, and the integers of `words_of`; or those of a batch."""
 
 
-class UserSimulator(Protocol):
-    """A user's simulator: the function, the columns, and the traced fields with their
-    types.
-    """
-
-    def call(self, point: Any, key: Any) -> Any: ...
-    @property
-    def has_columns(self) -> bool: ...
-    @property
-    def traced(self) -> Mapping[str, str]: ...
-    @property
-    def own_columns(self) -> Mapping[str, tuple[str, str]]: ...
-
-
 def words_of(run: Run) -> tuple[int, int, int]:
     """Returns the three integers from which the key of a run is computed: the root
     seed, the seed, and a number of the point. The third integer is 0 if streams are
@@ -120,9 +106,7 @@ class Traced(NamedTuple):
 
 
 @lru_cache(MAX_PROGRAMS)
-def traced(
-    simulator: UserSimulator, static: Static, precision: str, x64: bool
-) -> Traced:
+def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
     """Returns the function that computes the columns of a run from its traced fields
     and the integers of `words_of`.
     """
@@ -148,7 +132,7 @@ def traced(
     return Traced(jitted, has_effects, has_effects or is_large, columns)
 
 
-def _zeros(simulator: UserSimulator, n_runs: int) -> Inputs:
+def _zeros(simulator: Any, n_runs: int) -> Inputs:
     """Returns arrays of zeros for the traced fields and the integers of `words_of`."""
     values = {}
     for name, kind in simulator.traced.items():
@@ -190,7 +174,7 @@ def vmapped_width(n_runs: int, batch: int | None) -> int:
 
 @lru_cache(MAX_PROGRAMS)
 def compile_simulator(
-    simulator: UserSimulator,
+    simulator: Any,
     static: Static,
     width: int,
     precision: str,
@@ -241,7 +225,7 @@ def compile_simulator(
 
 
 def _together(
-    simulator: UserSimulator,
+    simulator: Any,
     program: Callable[..., Columns],
     n_devices: int,
     most: int,
@@ -258,9 +242,7 @@ def _together(
     return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]
 
 
-def call_each(
-    simulator: UserSimulator, precision: str, runs: Sequence[Run]
-) -> list[Row]:
+def call_each(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]:
     """Returns the columns of the runs, with one plain Python call of the function per
     run.
     """
@@ -272,7 +254,7 @@ def call_each(
     return rows
 
 
-def _checked(simulator: UserSimulator, returned: object) -> Row:
+def _checked(simulator: Any, returned: object) -> Row:
     """Returns the columns that a user's function returned. Raises ValueError if they
     are not the declared columns.
     """

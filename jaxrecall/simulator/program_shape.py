@@ -19,7 +19,6 @@ from ..model.laws import (
     Uniform,
     find_law,
 )
-from ..model.laws.law import LawField
 from ..model.point import BLOCK, Point, fields_of_kind
 from ..model.values import padded_size
 from .forms import FORMS, Form, form_for, may_group_steps
@@ -93,7 +92,7 @@ class Shape:
     V: int
     d: int
     m: int
-    activation: LawField[Activation]
+    activation: Any
     """The activation law, with its float parameters at their defaults."""
 
     form: str = "full"  # a name of forms.FORMS
@@ -112,14 +111,14 @@ class Shape:
     """The number of noise sequences in the pool; 0 without a pool."""
 
     start: str = "three_step"
-    optimizer: LawField[OptimizerLaw | None] = None  # type: ignore[assignment]
+    optimizer: Any = None
     """The optimiser of further steps; None for the recipe alone."""
 
     trains: str = ""
-    embedding: LawField[EmbeddingLaw] = "gaussian"  # type: ignore[assignment]
+    embedding: Any = "gaussian"
     """The embedding law, with its float parameters at their defaults."""
 
-    embedding_out: LawField[EmbeddingLaw | None] = None  # type: ignore[assignment]
+    embedding_out: Any = None
     """The embedding law of Z_out, if Z_in has a different one; else None."""
 
     tokens: str = "uniform"
@@ -302,17 +301,6 @@ class Shape:
         share one.
         """
         return *self.variant, self.V, self.d, self.m
-
-    @property
-    def choices(self) -> dict[str, str | int | None]:
-        """The properties that a dry run prints, in addition to the sizes."""
-        return {
-            "activation": str(self.activation),
-            "pool": self.pool,
-            "optimizer": self._plain("optimizer") or None,
-            "trains": self.trains or None,
-            "exact": "full" if self.trained_by.exact else "guarded",
-        }
 
     @property
     def label(self) -> str:

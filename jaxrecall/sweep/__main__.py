@@ -30,11 +30,11 @@ from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
 from .api import import_paths
 from .files import Json
-from .grid import json_schema, read_grid, schema_of
+from .grid import json_schema, read_grid
 from .plan import chosen_shard
 from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
-from .running.progress import Events, counter, display
+from .running.progress import Events, display
 from .search import OUTCOMES
 from .store.load import load, not_finite
 from .store.table import refuse_foreign
@@ -90,10 +90,7 @@ def parser() -> argparse.ArgumentParser:
         "--same-source",
         help="add rows although your code has changed: its numbers are the same",
     )
-    flag(
-        "--print-schema",
-        help="print the JSON Schema of grid files; with --grid, for its simulator",
-    )
+    flag("--print-schema", help="print the JSON Schema of grid files")
     add_options(p)
     return p
 
@@ -114,8 +111,7 @@ def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
 def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
     paths = import_paths(args.grid)
     if args.print_schema:
-        schema = schema_of(args.grid, args.set) if args.grid else json_schema()
-        return answer(*json.dumps(schema, indent=2).splitlines())
+        return answer(*json.dumps(json_schema(), indent=2).splitlines())
     if not args.grid:
         raise UsageError(
             "--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml"
@@ -129,7 +125,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
             " --json)"
         )
     engine = chosen(args)
-    grid = read_grid(args.grid, args.set, counter("points of the grid"))
+    grid = read_grid(args.grid, args.set)
     shard = chosen_shard(args.shard)
     engine.check(grid)
     folder = args.out or Path("results") / grid.name

@@ -107,9 +107,7 @@ class Plan:
         return self.simulator.cost(program, run.point).seconds
 
     def describe(self) -> list[Json]:
-        """Returns a list with one dict for each program: its sizes, choices, runs and
-        cost.
-        """
+        """Returns a list with one dict for each program: its label, runs and cost."""
         by_program = grouped(self.chunks, attrgetter("program"))
         return list(starmap(self._entry, by_program.items()))
 
@@ -123,7 +121,6 @@ class Plan:
         return {
             "bucket": str(program),
             "program": program.label,
-            **program.choices,
             "points": len(points),
             "runs": n_runs,
             "chunks": len(chunks),

@@ -64,8 +64,8 @@ class SearchedCell(CellSearch):
         points: a dict from each level, in ascending order, to its point.
         point: the point at the lowest level.
         following: the names of the fields that vary along the axis.
-        tiers: the levels whose programs are also used for the levels below them. If all
-            levels have the same sizes, the only tier is the middle level.
+        tiers: a dict from each level to the point whose program
+            is used for the level.
     """
 
     line: SearchLine
@@ -83,13 +83,6 @@ class SearchedCell(CellSearch):
     def run(self, request: Request) -> Run:
         level, seed = request
         return Run(self.points[level], seed)
-
-    def tier(self, level: float) -> AnyPoint:
-        """Returns the point whose program is used for a level."""
-        for top in self.tiers:
-            if top >= level:
-                return self.points[top]
-        return self.points[self.tiers[-1]]
 
     @property
     def warning(self) -> str:
@@ -113,21 +106,25 @@ class SearchedCell(CellSearch):
         return "; ".join(warnings)
 
 
-def _tiers(points: Mapping[float, AnyPoint], simulator: Simulator) -> list[float]:
-    """Returns the levels whose programs are also used for the levels below them.
+def _tiers(
+    points: Mapping[float, AnyPoint], simulator: Simulator
+) -> dict[float, AnyPoint]:
+    """Returns a dict from each level to the point whose program is used for the level.
 
-    From the top, each level is at most 1 / TIER of the one above. If all levels use the
-    same program, the list contains only the middle level.
+    If all levels have the same sizes, this is the point at the middle level. Otherwise
+    a level's program is also used for the levels below it down to 1 / TIER of the
+    level, not included.
     """
     levels = list(points)
-    first = simulator.program(points[levels[0]])
-    if str(first) == str(simulator.program(points[levels[-1]])):
-        return [levels[len(levels) // 2]]
-    tops = [levels[-1]]
+    ends = points[levels[0]], points[levels[-1]]
+    if len({str(simulator.program(point)) for point in ends}) == 1:
+        return dict.fromkeys(levels, points[levels[len(levels) // 2]])
+    tiers, top = {}, levels[-1]
     for level in reversed(levels):
-        if level * TIER <= tops[0]:
-            tops.insert(0, level)
-    return tops
+        if level * TIER <= top:
+            top = level
+        tiers[level] = points[top]
+    return tiers
 
 
 def _cells(grid: Grid, search: Search) -> list[SearchedCell]:
@@ -171,7 +168,7 @@ def _of_share(
     Cells are divided as runs are, by the cost of their last tier. Cells that have a
     point in common may need the same runs, so they belong to one share.
     """
-    tops = [cell.points[cell.tiers[-1]] for cell in cells]
+    tops = [cell.tiers[max(cell.points)] for cell in cells]
     programs = {point: simulator.program(point) for point in tops}
     divided = shares(list(programs), (0,), shard.count, simulator, programs)
     indices = {run.point: index for index, run in divided}
@@ -191,7 +188,7 @@ def _tops(cells: Iterable[SearchedCell]) -> dict[AnyPoint, None]:
     """Returns the points of all tiers of the cells, in order."""
     tops = {}
     for cell in cells:
-        tops |= dict.fromkeys(map(cell.points.__getitem__, cell.tiers))
+        tops |= dict.fromkeys(reversed(cell.tiers.values()))
     return tops
 
 
@@ -251,7 +248,7 @@ class Searches:
             missing = {id: run for id, run in runs.items() if id not in self._known}
             if missing:
                 for level, _ in requests:
-                    self._tiers[cell.points[level]] = cell.tier(level)
+                    self._tiers[cell.points[level]] = cell.tiers[level]
                 return missing
             cell.update(list(map(self._measure, runs)))
             self.used.update(runs)
@@ -372,7 +369,7 @@ class Searches:
             levels = list(cell.points)
             level = levels[len(levels) // 2 if in_the_middle else -1]
             point = cell.points[level]
-            of_tier = self._programs[cell.tier(level)]
+            of_tier = self._programs[cell.tiers[level]]
             program = self.simulator.program(point, of_tier)
             programs |= dict.fromkeys((program, program.fallback or program))
             cost = self.simulator.cost(program, point)

@@ -24,7 +24,7 @@ from ..errors import (
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
 from ..model.laws import EmbeddingLaw, Law, Moments, find_law
-from ..model.laws.law import LawField, not_imported, plain
+from ..model.laws.law import not_imported, plain
 from ..model.point import (
     EVALUATION,
     FIELDS,
@@ -61,8 +61,8 @@ class Model:
     d: int = None  # type: ignore[assignment]
     L: int = None  # type: ignore[assignment]
     m: int = 0
-    embedding: LawField[EmbeddingLaw] = "gaussian"  # type: ignore[assignment]
-    activation: LawField[Activation] = "relu"  # type: ignore[assignment]
+    embedding: Any = "gaussian"
+    activation: Any = "relu"
     trigger_in_value: bool = True
     fresh_batches: bool = False
     kappa: float = 100.0

@@ -524,29 +524,6 @@ def test_no_rows_is_an_error_that_says_what_was_looked_for(tmp_path, store):
             load(path)
 
 
-COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
-"""A memory pool that counts. It must outlive the arrays that it allocates."""
-
-
-def test_load_needs_memory_for_one_table(store):
-    n_rows, n_parts = 20_000, 2
-    few = pa.Table.from_pylist(rows(0), SCHEMA).take(pa.array([0] * n_rows))
-    place = few.column_names.index("seed")
-    for part in range(n_parts):
-        seeds = pa.array(range(part * n_rows, (part + 1) * n_rows))
-        whole = few.set_column(place, few.field("seed"), seeds)
-        pq.write_table(whole, store.parts / f"{part}.parquet")
-    usual = pa.default_memory_pool()
-    pa.set_memory_pool(COUNTED)
-    try:
-        frame = load(store.folder)
-    finally:
-        pa.set_memory_pool(usual)
-    assert frame["seed"].tolist() == list(range(n_parts * n_rows))
-    size = frame.memory_usage(deep=True).sum()
-    assert COUNTED.max_memory() < 1.5 * size
-
-
 # --- compact
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from helpers import ROOT
 
-from jaxrecall.sweep.__main__ import main, parser
+from jaxrecall.sweep.__main__ import parser
 from jaxrecall.sweep.grid import json_schema, read_grid
 from jaxrecall.sweep.plan import chosen_shard
 from jaxrecall.sweep.running.engine import chosen as engine
@@ -68,19 +68,6 @@ def test_an_editor_takes_every_shipped_grid_and_marks_typos():
     assert [name for name, grid in told.items() if not validator.is_valid(grid)] == []
     assert not validator.is_valid({"base": {"dd": 4}})
     assert not validator.is_valid({"simulator": "a:b", "sedes": 4})
-
-
-def test_the_schema_of_a_grid_has_the_fields_of_its_simulator(capsys):
-    jsonschema = pytest.importorskip("jsonschema")
-    path = ROOT / "examples/perceptron.yaml"
-    assert main(["--grid", str(path), "--print-schema"]) == 0
-    validator = jsonschema.Draft202012Validator(json.loads(capsys.readouterr().out))
-    grid = yaml.safe_load(path.read_text())
-    validator.validate(grid)
-    assert not validator.is_valid(grid | {"base": {"V": 4}})
-    assert main(["--grid", str(GRIDS[0]), "--print-schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["$defs"]["V"]["minimum"] == 2
-    assert main(["--grid", "absent.yaml", "--print-schema"]) == 2
 
 
 LAUNCH = sorted((ROOT / "sweeps/launch").iterdir())

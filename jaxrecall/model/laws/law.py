@@ -22,7 +22,7 @@ from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from ...errors import PointError, Problem, shown, suggest, where_to_run
 from ..values import Numbers, checked_value, plain_type, to_12_digits
@@ -194,23 +194,6 @@ class Law:
 
 AnyLaw = TypeVar("AnyLaw", bound=Law)
 LawClass = TypeVar("LawClass", bound=type[Law])
-OrNone = TypeVar("OrNone", bound=Law | None)
-
-
-class LawField(Generic[OrNone]):
-    """The type of a field that contains a law. A text, a class or a function may be
-    assigned too.
-    """
-
-    if TYPE_CHECKING:  # only an annotation: at run time the field is a plain one
-
-        def __get__(self, record: object, of: object = None) -> OrNone: ...
-
-        def __set__(
-            self, record: object, given: OrNone | str | Callable[..., Any] | None
-        ) -> None: ...
-
-
 LAWS: dict[str, dict[str, type[Law]]] = {
     "embedding": {},
     "tokens": {},

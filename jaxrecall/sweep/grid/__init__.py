@@ -36,8 +36,8 @@ from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, Schema, read_document, without
-from .expand import OnProgress, SearchLine, expand
+from .document import Document, Plain, read_document, without
+from .expand import SearchLine, expand
 from .file import (
     GridFile,
     Limits,
@@ -57,7 +57,6 @@ __all__ = [
     "as_grid",
     "json_schema",
     "read_grid",
-    "schema_of",
 ]
 
 GridLike = Mapping[str, Plain] | str | os.PathLike[str] | Point | Sequence[Point]
@@ -154,34 +153,19 @@ class Grid(GridFile):
         return self.axes[-1] if self.search else ""
 
 
-def read_grid(
-    path: str | Path,
-    sets: Sequence[str] = (),
-    on_progress: OnProgress = lambda done, of: None,
-) -> Grid:
+def read_grid(path: str | Path, sets: Sequence[str] = ()) -> Grid:
     """Returns the grid that a YAML file describes.
 
     Args:
         path: the path of the file.
         sets: texts such as "base.V=512". Each text replaces a value of the file. A
             later text overrides an earlier one.
-        on_progress: a function that is called with two numbers: the points expanded so
-            far, and all points.
 
     Raises:
         GridError: the message contains a line for each error, such as "grid.yaml:7:
             base.V: got -3; allowed: ...".
     """
-    return _grid(read_document(path, sets), on_progress)
-
-
-def schema_of(path: str | Path, sets: Sequence[str] = ()) -> Schema:
-    """Returns the JSON Schema of grid files for the simulator that a file names.
-
-    Raises GridError if the file cannot be read or its simulator is not usable.
-    """
-    document = read_document(path, sets)
-    return json_schema(_simulator(document, document.data.get("simulator")))
+    return _grid(read_document(path, sets))
 
 
 def as_grid(
@@ -231,11 +215,7 @@ def _document(given: GridLike) -> Document:
     return Document("grid", _as_file(points))
 
 
-def _grid(
-    document: Document,
-    on_progress: OnProgress = lambda done, of: None,
-    simulator: GivenSimulator = None,
-) -> Grid:
+def _grid(document: Document, simulator: GivenSimulator = None) -> Grid:
     """Returns the grid that a document describes. Paths in the document are relative to
     the folder of the document.
 
@@ -250,7 +230,7 @@ def _grid(
         mistakes += WrongNames(document, file, names)
         if mistakes or document.errors:
             raise document.refused(mistakes)
-        expansion = expand(document, file, names, on_progress)
+        expansion = expand(document, file, names)
         if not has_columns and (mistakes := [*WrongNames(document, file, names)]):
             raise document.refused(mistakes)
         blocks = with_hashes(document.data.get("blocks"))

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, Field
 from fractions import Fraction
 from functools import partial
@@ -118,15 +117,6 @@ class Names:
         now. More laws and activations may be registered at any time.
         """
         return set[str]().union(*map(_choices, self.fields.values()))
-
-    def is_law(self, text: str) -> bool:
-        """Whether the text describes a law in the form that points use, such as
-        "equicorrelated(rho=0.3)".
-        """
-        for name in self.laws:
-            with suppress(ValueError):
-                return self.checked(name, text) == text
-        return False
 
     def checked(self, name: str, value: Plain) -> Plain:
         """Returns the value of a field, converted to the form that points use. None is

@@ -24,14 +24,6 @@ from .document import Document, Location, Mistake, Plain, show, without
 from .expr import Expression, names_in
 from .file import Block, GridFile, Search
 
-BETWEEN = 10_000
-"""The number of points between two reports of progress."""
-
-OnProgress = Callable[[int, int], None]
-"""A function that is called with two numbers: the points expanded so far, and all
-points.
-"""
-
 NamedValues = dict[str, Plain]
 """The values of fields and helpers by name. None means that a value is not given."""
 
@@ -95,9 +87,7 @@ class SearchLine(NamedTuple):
         return (*self.helpers.items(), len(self.levels), *ids)
 
 
-def expand(
-    document: Document, file: GridFile, names: Names, on_progress: OnProgress
-) -> dict[str, Any]:
+def expand(document: Document, file: GridFile, names: Names) -> dict[str, Any]:
     """Returns the points of the grid in order, and the other fields of a `Grid` that
     describe its points.
 
@@ -118,8 +108,6 @@ def expand(
         raise _too_many(document, file, n_raw)
     for block in blocks:
         for row in block.rows():
-            if counted.n_rows % BETWEEN == 0:
-                on_progress(counted.n_rows, n_raw)
             try:
                 counted.add(block.made(block.values(row)))
             except PointError as error:

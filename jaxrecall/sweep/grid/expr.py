@@ -132,13 +132,10 @@ clash with the names of values.
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression: its text, the names that it uses, and the quoted texts that
-    it contains.
-    """
+    """A parsed expression: its text, and the names that it uses."""
 
     text: str
     names: frozenset[str]
-    strings: frozenset[str]
     _code: CodeType = field(repr=False, compare=False)
 
     def evaluate(self, values: Mapping[str, Scalar | None]) -> Scalar:
@@ -218,7 +215,7 @@ def parse(text: str, calls: bool) -> Expression:
             f"{shown(text, 40)}: too many operations within each other; allowed: a"
             " shorter expression, or one of several variables"
         ) from None
-    return Expression(text, frozenset(reader.names), frozenset(reader.strings), code)
+    return Expression(text, frozenset(reader.names), code)
 
 
 def _tree(text: str) -> ast.expr:
@@ -234,12 +231,11 @@ def _tree(text: str) -> ast.expr:
 
 
 class _ExpressionReader(ast.NodeTransformer):
-    """Checks the nodes of an expression, and collects its names and quoted texts."""
+    """Checks the nodes of an expression, and collects its names."""
 
     def __init__(self, calls: bool):
         self.calls = calls
         self.names = set[str]()
-        self.strings = set[str]()
 
     def visit(self, node: ast.AST) -> Any:
         """Returns the node in the form that is compiled. Raises ValueError if the node
@@ -253,11 +249,6 @@ class _ExpressionReader(ast.NodeTransformer):
                 hint = _HINTS.get(type(part), "")
                 raise ValueError(f"got {ast.unparse(node)}; {_ALLOWED}{hint}")
         return super().visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if isinstance(node.value, str):
-            self.strings.add(node.value)
-        return node
 
     def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.expr:
         name = ast.unparse(node)

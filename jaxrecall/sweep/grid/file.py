@@ -20,7 +20,7 @@ from typing import Literal
 from ...errors import shown, suggest
 from ...model.point import MAX_SEED
 from ..simulators import grouped
-from ..simulators.custom import ACCURACY, Simulator
+from ..simulators.custom import ACCURACY
 from ..summary import ALLOWED, parsed
 from .axes import Names
 from .document import (
@@ -120,11 +120,6 @@ class Block:
         lines = enumerate(self.where)
         at = (*self.location, "where")
         return {(*at, i): line for i, line in lines if line is not WRONG}
-
-    @cached_property
-    def derived(self) -> dict[str, Expression]:
-        """A dict from names to the expressions of derive that are not WRONG."""
-        return without(WRONG, self.derive)
 
     def followers(self, axis: str) -> set[str]:
         """Returns the names that are derived from an axis, directly or indirectly."""
@@ -271,20 +266,17 @@ def as_dict(record: object) -> dict[str, Plain]:
     return {name.strip("_"): value for name, value in values.items()}
 
 
-def json_schema(simulator: Simulator | None = None) -> Schema:
-    """Returns the JSON Schema (draft 2020-12) of grid files for a simulator.
+def json_schema() -> Schema:
+    """Returns the JSON Schema (draft 2020-12) of grid files.
 
-    The default is the simulator of this package. Its schema leaves the fields of files
-    that name another simulator unchecked, as an editor knows nothing of it.
+    The schema leaves the fields of files that name another simulator unchecked, as an
+    editor knows nothing of it.
     """
-    schema = Names(simulator).schema()
-    if simulator is None:
-        own: Schema = {}
-        for name, kind in (("base", "object"), ("blocks", "array")):
-            own[name] = schema["properties"][name]
-            schema["properties"][name] = {"type": kind}
-        schema |= {"if": {"required": ["simulator"]}, "else": {"properties": own}}
-    return schema
+    schema, own = Names().schema(), {}
+    for name, kind in (("base", "object"), ("blocks", "array")):
+        own[name] = schema["properties"][name]
+        schema["properties"][name] = {"type": kind}
+    return schema | {"if": {"required": ["simulator"]}, "else": {"properties": own}}
 
 
 def _right(values: Plain) -> dict[str, Plain]:
@@ -399,7 +391,6 @@ class WrongNames:
             yield from self._in_axes(block)
             yield from self._misplaced(block.location, block.locations)
             yield from self._in_expressions(block)
-            yield from self._in_texts(block)
             yield from self._unused(block)
         searches = "search" in self.document.data
         if not wrong_axis and (self.searched is not None or not searches):
@@ -418,7 +409,10 @@ class WrongNames:
         axis = self.searched
         if axis is None or self.names.is_number(axis):
             return
-        uses = (names_in(block.derived.values()) for block in self.file.blocks)
+        uses = (
+            names_in(without(WRONG, block.derive).values())
+            for block in self.file.blocks
+        )
         if axis in self.names or not set.intersection({axis}, *uses):
             numbers = self.names.numbers
             yield (
@@ -520,25 +514,6 @@ class WrongNames:
                 if unknown not in self.names:
                     why = self._why_unknown(unknown, block)
                     yield location, f"uses {unknown}, {why}"
-
-    def _in_texts(self, block: Block) -> Iterator[Mistake]:
-        values = [self.file.base.values()]
-        for _, axes in block.groups:
-            values += without(WRONG, axes).values()
-        texts = self.names.choices()
-        for expression in block.derived.values():
-            texts |= expression.strings
-        for given in itertools.chain.from_iterable(values):
-            if isinstance(given, str):
-                texts.add(given)
-        for location, line in block.conditions.items():
-            for text in sorted(line.strings - texts):
-                if not self.names.is_law(text):
-                    yield (
-                        location,
-                        f"holds {text!r}, which is no value of any field or"
-                        f" variable{suggest(text, texts)}",
-                    )
 
     def _unused(self, block: Block) -> Iterator[Mistake]:
         expressions = [*block.derive.values(), *block.where]

@@ -232,13 +232,6 @@ def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None
     return show
 
 
-def counter(what: str) -> Callable[[int, int], None]:
-    """Returns a function of two numbers, which prints on stderr how many parts are
-    done.
-    """
-    return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
-
-
 def duration(seconds: float) -> str:
     """Returns a time as text, such as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:

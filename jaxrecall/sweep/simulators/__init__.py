@@ -36,7 +36,6 @@ class Program(Hashable, Protocol):
         compile_seconds: the number of seconds that the compilation of the program takes
             on a usual machine. The number is 0 if the time is unknown.
         kin: a sort key. Programs that compute similar runs have neighboring keys.
-        choices: the contents of the label as plain data. A dry run lists them.
     """
 
     @property
@@ -52,10 +51,6 @@ class Program(Hashable, Protocol):
     @property
     def kin(self) -> tuple[Any, ...]:
         return ()
-
-    @property
-    def choices(self) -> Mapping[str, object]:
-        return {}
 
     def __lt__(self, other: Any) -> bool: ...
 

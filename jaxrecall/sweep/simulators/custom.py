@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
+from itertools import product
 from keyword import iskeyword
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,6 +39,11 @@ TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """A dict from Python types to the Arrow types of fields and columns."""
 
 ALLOWED_TYPES = "with int, float, bool or str as the type"
+ALLOWED_FIELD = (
+    f'(type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}, and a meaning'
+    " as a sixth entry. low and high are numbers, the lower first, or None. A text is"
+    " static, and has its allowed values in place of low"
+)
 TREATED = ("static", "traced")
 
 X64 = ", x64"
@@ -196,7 +201,14 @@ class Simulator:
         rises = {} if rises is None else rises
         problems = _problems(fn, fields, version)
         problems += problems_of_columns(columns, fields, jit, "accuracy", accuracy)
-        problems += _problems_of_rises(rises, fields)
+        known = [*product(fields, (True, False))]
+        if not isinstance(rises, Mapping) or any(
+            item not in known for item in rises.items()
+        ):
+            problems.append(
+                f"rises: got {shown(rises)}; allowed: a dict from fields"
+                f" ({', '.join(map(str, fields))}) to True or False"
+            )
         if name:
             problems += _problems_of_name("name", name)
         if problems:
@@ -538,46 +550,24 @@ def _problems_of_name(path: str, name: object) -> list[str]:
 
 def _problems_of_field(name: str, given: Any) -> list[str]:
     """Returns messages about mistakes in the declaration of a field."""
-    got = f"fields.{name}: got {shown(given)}; allowed:"
-    wrong = [
-        f'{got} (type, default, low, high, "static" or "traced"), {ALLOWED_TYPES}, and'
-        " a meaning as a sixth entry"
-    ]
-    if not isinstance(given, tuple) or len(given) not in (5, 6):
-        return wrong
-    declaration = Declaration(*given)
-    kind, default, low, high, treated, meaning = declaration
-    is_known = kind in [*TYPES] and treated in TREATED
-    if not is_known or not isinstance(meaning, str):
-        return wrong
-    if kind is str and not (treated == "static" and _are_choices(low)):
-        return [f"{got} a text is static, and has its allowed values in place of low"]
-    limits = [limit for limit in (low, high) if limit is not None]
-    if kind in (int, float) and not (_are_numbers(limits) and limits == sorted(limits)):
-        return [
-            f"fields.{name}: got the limits {shown(low)} and {shown(high)}; allowed:"
-            " two numbers, the lower first, or None for none"
-        ]
     problems: list[Problem] = []
-    if default is not None:
-        metadata = declaration.field(name).metadata
-        checked_value(name, default, kind.__name__, metadata, problems)
+    try:
+        declaration = Declaration(*given)
+        kind, default, low, _, treated, meaning = declaration
+        limits = declaration.field(name).metadata
+        is_right = kind in [*TYPES] and treated in TREATED and isinstance(meaning, str)
+        if kind is str:
+            choices = low if isinstance(low, tuple | list) else [low]
+            is_right &= treated == "static" and set(map(type, choices)) == {str}
+        elif kind is not bool:
+            is_right &= limits["low"] - limits["high"] <= 0
+        if is_right and default is not None:
+            checked_value(name, default, kind.__name__, limits, problems)
+    except TypeError:  # not a tuple of this length, or limits that are no numbers
+        is_right = False
+    if not is_right:
+        return [f"fields.{name}: got {shown(given)}; allowed: {ALLOWED_FIELD}"]
     return [f"fields.{name}: default: {problem.message}" for problem in problems]
-
-
-def _are_choices(values: Any) -> bool:
-    """Whether these are the allowed values of a text."""
-    if not isinstance(values, tuple | list) or not values:
-        return False
-    return all(isinstance(value, str) for value in values)
-
-
-def _are_numbers(values: Iterable[Any]) -> bool:
-    """Whether all values are numbers other than NaN. A bool is no number."""
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, Real) or value != value:
-            return False
-    return True
 
 
 class CustomPoint:
@@ -732,20 +722,6 @@ def _steps(found: Row) -> list[int]:
         f"the simulator returned {shown(steps)} for step; allowed: whole numbers from 0"
         " in ascending order"
     )
-
-
-def _problems_of_rises(rises: object, fields: Mapping[str, Any]) -> list[str]:
-    """Returns messages about mistakes in the argument `rises` of `Simulator`."""
-    if not isinstance(rises, Mapping):
-        return [f"rises: got {shown(rises)}; allowed: a dict from fields to bools"]
-    lines = []
-    for name, value in rises.items():
-        if name not in fields or not isinstance(value, bool):
-            lines.append(
-                f"rises: got {shown(name)}: {shown(value)}; allowed: a field"
-                f" ({', '.join(map(str, fields))}), and True or False"
-            )
-    return lines
 
 
 def _as_cell(name: str, kind: str, value: Any) -> Any:

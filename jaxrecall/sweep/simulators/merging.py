@@ -17,29 +17,31 @@ from functools import cache
 from operator import attrgetter
 
 from ...model.point import Point
-from ...simulator.cost import Work, amount, work
+from ...simulator.cost import amount
 from ...simulator.program_shape import Shape
 from . import grouped
 
 
 @dataclass
 class PlannedProgram:
-    """A program, the points that it computes, and the work that their runs require."""
+    """A program, and the points that it computes with their numbers of runs."""
 
     shape: Shape
-    points: list[Point]
-    runs: Work
+    points: dict[Point, int]
 
     def seconds(self) -> float:
         """Returns the number of seconds that it takes to compile the program and to do
-        the work.
+        the runs.
         """
-        return amount(self.shape, self.runs).seconds + self.shape.compile_seconds
+        runs = sum(
+            n * amount(self.shape, each).seconds for each, n in self.points.items()
+        )
+        return runs + self.shape.compile_seconds
 
     def joined(self, other: PlannedProgram) -> PlannedProgram:
         """Returns one program for the points of both programs."""
         shape = larger(self.shape, other.shape)
-        return PlannedProgram(shape, self.points + other.points, self.runs + other.runs)
+        return PlannedProgram(shape, self.points | other.points)
 
 
 def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
@@ -52,8 +54,8 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
     """
     tight = []
     for shape, of_shape in grouped(points, Shape.tight).items():
-        runs = (work(point).times(points[point]) for point in of_shape)
-        tight.append(PlannedProgram(shape, of_shape, sum(runs, Work())))
+        counts = {point: points[point] for point in of_shape}
+        tight.append(PlannedProgram(shape, counts))
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from threadpoolctl import threadpool_limits
 
@@ -20,7 +20,7 @@ from ...model.laws import Law
 from ...model.laws.law import class_name
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...model.source import source_digest
-from ...simulator.cost import amount, peak_bytes, work
+from ...simulator.cost import amount, peak_bytes
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Program, Room, Rows
@@ -104,7 +104,7 @@ class RecallSimulator(Simulator):
         return {**merged(points)}
 
     def cost(self, program: Shape, point: Point) -> Cost:
-        takes = amount(program, work(point))
+        takes = amount(program, point)
         return Cost(takes.seconds, takes.flops, peak_bytes(program))
 
     def width(self, program: Shape, seconds: float, room: Room) -> int:
@@ -178,23 +178,7 @@ def _batch(
     return rows_of_runs
 
 
-@overload
-def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
-@overload
-def simulate(
-    point: Point, seed: Iterable[int], *, trace: Literal[False] = False
-) -> list[Row]: ...
-@overload
-def simulate(
-    point: Point, seed: int | Iterable[int], *, trace: Literal[True]
-) -> list[Row]: ...
-@overload
-def simulate(
-    point: Point, seed: int | Iterable[int], *, trace: bool
-) -> Row | list[Row]: ...
-def simulate(
-    point: Point, seed: int | Iterable[int], *, trace: bool = False
-) -> Row | list[Row]:
+def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Any:
     """Returns the row that a sweep writes for (point, seed), without `seconds` and
     `bucket`.
 

@@ -8,7 +8,6 @@ import itertools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,6 @@ from .table import (
     is_last,
     joined,
     read_facts,
-    taken,
     with_pandas_types,
 )
 
@@ -115,9 +113,7 @@ def load(
     order = in_table_order(rows, ROW, kept)
     for text in _remarks(rows, kept, order):
         warnings.warn(text, UserWarning, stacklevel=2)
-    schema, columns = rows.schema, rows.columns
-    del rows  # so that `_frame` can free each column
-    return _frame(columns, schema, order, wanted.axes if wanted else None)
+    return _frame(rows.take(order), wanted.axes if wanted else None)
 
 
 def _paths(given: Paths) -> list[Path]:
@@ -178,38 +174,15 @@ def make_frame(
     """
     rows = joined(tables)
     order = in_table_order(rows, ROW, _kept(rows, lambda *run: run in runs))
-    return _frame(rows.columns, rows.schema, order, axes)
+    return _frame(rows.take(order), axes)
 
 
-FEW_COLUMNS = 12
-"""The number of columns that are converted to pandas together. Only these columns are
-in memory in both forms.
-"""
-
-
-def _frame(
-    columns: list[pa.ChunkedArray],
-    schema: pa.Schema,
-    order: pa.Array,
-    axes: Sequence[str] | None,
-) -> pd.DataFrame:
-    """Returns the rows at these indices as a DataFrame. Empties `columns`. If `axes` is
-    None, the axes in the metadata of the schema are used.
+def _frame(rows: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
+    """Returns the rows as a DataFrame. If `axes` is None, the axes in the metadata of
+    the rows are used.
     """
-    import pandas as pd
-
-    frames = []
-    for start in range(0, len(schema), FEW_COLUMNS):
-        few = pa.schema(list(schema)[start : start + FEW_COLUMNS])
-        table = with_pandas_types(taken(columns, few, order))
-        frames.append(table.to_pandas(self_destruct=True))
-    # pandas 2 copies unless it copies on write, as pandas 3 always does
-    lazy = nullcontext()
-    if pd.__version__ < "3":
-        lazy = pd.option_context("mode.copy_on_write", True)
-    with lazy:
-        frame = pd.concat(frames, axis=1)
-    facts = read_facts(schema)
+    frame = with_pandas_types(rows).to_pandas()
+    facts = read_facts(rows)
     if axes is not None:
         facts["axes"] = list(axes)
     for name in STATED:

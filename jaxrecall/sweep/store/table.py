@@ -59,11 +59,6 @@ meaning. These metadata are written to the files.
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
 VERSION = ["code_version", "precision"]
-BLOCK_ROWS = 2**17
-"""Tables with fewer rows are joined to one of about this size while files are read.
-Memory allocators return large arrays to the system when a column is freed, and keep
-many small ones.
-"""
 
 NEEDED = [*RUN, *VERSION, "status"]
 """The columns that every part must have. They must not contain nulls."""
@@ -629,10 +624,8 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     lacks a column, the column is null in the rows of that table. Raises StoreError if
     the tables are incompatible.
     """
-    descriptions: list[Json] = []
-    blocks = list(_in_blocks(tables, descriptions))
-    pa.default_memory_pool().release_unused()
-    facts = descriptions or [{}]
+    filled = list(filter(len, tables))
+    facts = list(map(read_facts, filled)) or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
     if len(names) > 1:
         raise StoreError(
@@ -641,34 +634,12 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         )
     first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        table = pa.concat_tables([*first, *blocks], promote_options="permissive")
+        table = pa.concat_tables([*first, *filled], promote_options="permissive")
     except pa.ArrowException as error:
         raise StoreError(
             f"the tables do not go together: {error}; rename that column in one of them"
         ) from error
     return with_facts(table, _joint_facts(facts, table))
-
-
-def _in_blocks(tables: Iterable[pa.Table], facts: list[Json]) -> Iterator[pa.Table]:
-    """Yields the rows of all tables in blocks. Small tables that follow each other and
-    have the same columns are copied into one block. The description of each table is
-    added to `facts`.
-    """
-    small, n_rows = [], 0
-    for table in filter(len, tables):
-        facts.append(read_facts(table))
-        if small and not small[0].schema.equals(table.schema):
-            yield from small
-            small, n_rows = [], 0
-        small.append(table)
-        n_rows += len(table)
-        if n_rows >= BLOCK_ROWS:
-            block = small[0]
-            if len(small) > 1:
-                block = pa.concat_tables(small).combine_chunks()
-            small, n_rows = [], 0
-            yield block
-    yield from small
 
 
 def is_last(table: pa.Table) -> pa.ChunkedArray:
@@ -701,22 +672,6 @@ def in_table_order(
     table = rows.select(keys).take(order).append_column("place", places)
     first = table.group_by(keys).aggregate([("place", "min")])["place_min"]
     return order.take(np.sort(first.to_numpy()))
-
-
-def taken(
-    columns: list[pa.ChunkedArray], schema: pa.Schema, order: pa.Array
-) -> pa.Table:
-    """Returns a table of the first columns, as many as the schema has, and of the rows
-    at these indices.
-
-    The columns are removed from `columns` one by one. If nothing else refers to them,
-    the table therefore needs memory for one more column, and not for a second table.
-    """
-    arrays = []
-    for _ in schema:
-        arrays.append(columns.pop(0).take(order))
-        pa.default_memory_pool().release_unused()
-    return pa.table(arrays, schema=schema)
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
