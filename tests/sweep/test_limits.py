@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -62,3 +63,17 @@ def test_a_sparse_file_is_not_read(tmp_path, capsys):
         compact(tmp_path)
     assert report([str(tmp_path)]) == 2
     assert "report.html has more than 67108864 bytes" in capsys.readouterr().err
+
+
+def test_a_footer_that_lies_is_not_believed(tmp_path):
+    n, path = 2**22, tmp_path / "x.parquet"
+    zeros = pa.ListArray.from_arrays([0, n], pa.array(np.zeros(n, np.int8)))
+    pq.write_table(pa.table({"x": zeros}), path)
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    # 2 n and 20, as Thrift has them
+    footer = data[start:].replace(b"\x80\x80\x80\x04", b"\x94\x80\x80\x00")
+    path.write_bytes(data[:start] + footer)
+    assert pq.read_metadata(path).row_group(0).column(0).num_values == 10
+    with pytest.raises(FitError, match="more values than the footer says"):
+        read_tables(path)

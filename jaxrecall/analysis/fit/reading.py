@@ -113,7 +113,6 @@ FILES = "a results folder, or a .parquet or .csv file"
 
 def _read_file(path: Path) -> Table:
     import pandas as pd
-    import pyarrow as pa
 
     if not os.path.isfile(path):  # reading a pipe would block forever
         what = "there is no such file or folder"
@@ -123,7 +122,7 @@ def _read_file(path: Path) -> Table:
     try:
         is_csv = path.suffix.lower() == ".csv"
         frame = pd.read_csv(path) if is_csv else _read_parquet(path)
-    except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+    except Exception as error:  # a damaged file may raise anything
         raise FitError(
             f"{path}: cannot be read ({in_one_line(error)}); allowed: {FILES}"
         ) from error

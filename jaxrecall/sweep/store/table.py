@@ -34,6 +34,7 @@ from ..files import (
     read_json,
 )
 from ..machine import memory_described, memory_limit
+from .pages import check_pages
 
 
 def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -362,14 +363,18 @@ def _check_names_and_facts(schema: pa.Schema) -> None:
 def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
     """Raises ValueError if the rows of a file of `size` bytes do not fit into memory.
 
-    The footer does not tell how often a long value is repeated. If this may matter, the
-    texts are read as dictionaries, which contain each text once. Every other value that
-    has no fixed size counts as if it were as long as its column.
+    The footer may be wrong about sizes and numbers of values, so the headers of pages
+    are read. They do not tell how often a long value is repeated. If this may matter,
+    the texts are read as dictionaries, which contain each text once. Every other value
+    that has no fixed size counts as if it were as long as its column.
     """
     footer, schema = file.metadata, file.schema_arrow
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     n_rows = sum(group.num_rows for group in groups)
-    n_bytes = sum(group.total_byte_size for group in groups)
+    of_columns = []
+    for i in range(footer.num_columns):
+        of_columns.append(sum(check_pages(each.column(i), source) for each in groups))
+    n_bytes = sum(of_columns)
     of_rows = n_rows * (ROW_BYTES + VALUE_BYTES * footer.num_columns)
     what = f"{n_rows} rows of {footer.num_columns} columns"
     _check_fits(what, max(of_rows, n_bytes, size))
@@ -390,7 +395,7 @@ def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
         for chunk in chunks:
             width = max(column.length, VALUE_BYTES)
             if is_text:
-                width = chunk.total_uncompressed_size
+                width = of_columns[i]
             # a row may be a list of any number of values
             of_values += chunk.num_values * width
     _check_fits(what, of_values)
