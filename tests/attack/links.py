@@ -142,7 +142,8 @@ def add_old_files(folder: Path) -> list[str]:
     """Adds files that the next sweep removes: a record of a run that is done, and a
     file of a process that died long ago. Returns their names.
     """
-    first = next(iter(Store(folder).last_values().values.values()))
+    by_version, *_ = Store(folder).last_values()
+    first = next(iter(by_version.values()))
     record = {"runs": list(first), "error": "e"}
     (folder / "failures").mkdir()
     (folder / "failures" / "a.json").write_text(json.dumps(record))
