@@ -12,9 +12,9 @@ FEATURES = 20
 
 
 @jaxrecall.simulator(measure="represented")
-def superposition(key, *, m: int, sparsity: float, updates: int = 1500):
-    """The fraction of features whose column of W is longer than 1/2. A feature is 0
-    with probability `sparsity`, else uniform in [0, 1]; feature i weighs 0.9^i in the
+def superposition(key, *, m: int, active: float, updates: int = 1500):
+    """The fraction of features whose column of W is longer than 1/2. A feature is
+    uniform in [0, 1] with probability `active`, else 0; feature i weighs 0.9^i in the
     squared error.
     """
     is_dimension = (jnp.arange(FEATURES) < m)[:, None]  # so one program serves all m
@@ -26,7 +26,7 @@ def superposition(key, *, m: int, sparsity: float, updates: int = 1500):
 
     def batch_of(step):
         keys = jax.random.split(jax.random.fold_in(key, step))
-        is_active = jax.random.uniform(keys[0], (128, FEATURES)) >= sparsity
+        is_active = jax.random.uniform(keys[0], (128, FEATURES)) < active
         return is_active * jax.random.uniform(keys[1], (128, FEATURES))
 
     normal = jax.random.normal(jax.random.fold_in(key, updates), (FEATURES, FEATURES))
