@@ -58,10 +58,10 @@ OFTEN = """
 - {trigger_in_value: false, embedding: orthogonal, kappa: 2.0}
 - {kappa: 1.0e+5, N: 3000}
 - {N: 60, L: 2}
-- {m: 20, activation: cubic}
 - {m: 20, activation: gelu, fresh_batches: true, trigger_in_value: false, kappa: 2.0}
 """
 SELDOM = """
+- {m: 20, activation: cubic}
 - {kappa: 0.001}
 - {trigger_in_value: false, embedding: sphere}
 - {N: 20000, V: 5}

@@ -171,7 +171,7 @@ def test_a_users_script_passes_type_checkers_and_runs(tmp_path):
     assert (ROOT / "jaxrecall/py.typed").exists()
     bad = tmp_path / "bad.py"
     bad.write_text(
-        "import jaxrecall\nrows: int = jaxrecall.simulate(jaxrecall.Point(V=8, N=9,"
+        "import jaxrecall\ndrawn: int = jaxrecall.realize(jaxrecall.Point(V=8, N=9,"
         " d=4, L=2), 0)\njaxrecall.nothing\n"
     )
     options = ["--strict", "--follow-imports=silent", "--cache-dir", PROGRAMS / "mypy"]

@@ -264,6 +264,8 @@ def label(name: str, roles: Roles) -> str:
     if name in roles.titles:
         return roles.titles[name]
     legend = roles.labels.get(name, "")
+    if legend == name:
+        return symbol(name)
     if len(legend) >= LONGEST_LEGEND:
         legend = re.split(r";| that | \(|: ", legend)[0]
     if legend and len(legend) < LONGEST_LEGEND:

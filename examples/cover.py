@@ -9,7 +9,7 @@ import jaxrecall
 
 
 @jaxrecall.simulator(static="N", measure="stored", rises={"load": False})
-def capacity(key, *, N: int, load: float, updates: int = 4000):
+def cover(key, *, N: int, load: float, updates: int = 4000):
     """Whether one perceptron gives round(load N) patterns their random labels, for
     loads up to 4, within so many updates of the smooth perceptron (Soheili and Pena,
     2012): each adds a softmin over patterns in place of the one of smallest margin.
