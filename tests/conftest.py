@@ -103,6 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = {
         "jax_compilation_cache_dir": PROGRAMS,
         "jax_persistent_cache_min_compile_time_secs": 0.1,
+        "jax_traceback_in_locations_limit": 0,  # places in the code, a tenth of a trace
     }
     if not attack.full_counts:
         sweep.FIGURE = "undrawn"

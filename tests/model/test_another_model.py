@@ -137,9 +137,16 @@ MODELS = {
     "second mlp": {"readout": second_mlp},
     "both": {"attend": linear, "readout": bounded},
 }
+OFTEN = ("second attention", "both")
 
 
-@pytest.mark.parametrize("another", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(
+    "another",
+    [
+        pytest.param(another, id=name, marks=() if name in OFTEN else pytest.mark.slow)
+        for name, another in MODELS.items()
+    ],
+)
 def test_metrics_of_another_model_are_those_of_numpy(another):
     r = realize(POINT, 1).astype(np.float64)
 
@@ -198,6 +205,7 @@ def test_draws_of_numpy_are_measured_in_jax():
     assert_close(metrics["attention_mass"], mass, "float32", of="attention_mass")
 
 
+@pytest.mark.slow
 def test_another_model_has_a_soft_accuracy_with_a_gradient():
     another = {"attend": linear, "readout": layer_norm}
 

@@ -50,7 +50,9 @@ def test_the_row_is_that_of_the_reference_gradient(changes):
     assert known["whitened_accuracy"] > 0.2
 
 
-@pytest.mark.parametrize("trigger_in_value", [True, False])
+@pytest.mark.parametrize(
+    "trigger_in_value", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_orthogonal_embeddings_and_many_samples_tell_everything(trigger_in_value):
     """And are recalled."""
     sizes = {"V": 20, "N": 16384, "d": 22, "L": 4, "embedding": "orthogonal"}

@@ -93,12 +93,15 @@ def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
             eta=0.015863746248050217,
             kappa=2.8551653143280658,
         ),
-        Point(
-            **{"V": 2, "N": 1, "L": 9, "d": 28, "m": 7, "n_test": 200, "pool": 5},
-            activation="gelu",
-            trigger_in_value=False,
-            eta=16.600485759693434,
-            kappa=2276.0,
+        pytest.param(
+            Point(
+                **{"V": 2, "N": 1, "L": 9, "d": 28, "m": 7, "n_test": 200, "pool": 5},
+                activation="gelu",
+                trigger_in_value=False,
+                eta=16.600485759693434,
+                kappa=2276.0,
+            ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["attention", "mlp"],

@@ -459,7 +459,10 @@ def test_rounding_is_no_slope_of_saturated_attention(case):
 
 @pytest.mark.parametrize(
     "point",
-    [TRACED, later("polar(lam=0.01)", pool=24, exact="full")],
+    [
+        pytest.param(TRACED, marks=pytest.mark.slow),
+        later("polar(lam=0.01)", pool=24, exact="full"),
+    ],
     ids=lambda point: point.optimizer.attention,
 )
 def test_rows_of_a_trace_have_the_metrics_of_the_reference(point):

@@ -91,12 +91,12 @@ def test_the_parts_of_a_known_vector():
 
 ALIKE = cases(
     """
-    - {exact: full}
     - {eta: 1.0e-6}
     - {eta: 1.0e-6, V: 13, embedding: orthogonal, d: 15, fresh_batches: true}
     - {eta: 1.0e-6, m: 20, embedding: sphere, trigger_in_value: false}
     """,
     """
+    - {exact: full}
     - {exact: full, d: 1}
     - {exact: full, embedding: sphere, trigger_in_value: false}
     - {exact: full, m: 20, eta: 0.5}

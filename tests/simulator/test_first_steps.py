@@ -28,8 +28,9 @@ ONE = Point(V=30, N=1300, d=14, L=6, n_test=600, eta=30.0)
 SEVERAL = ONE.replace(first_steps=5, gamma2=20.0)
 
 ALIKE = cases(
-    "[{}, {fresh_batches: true}, {pool: 20}]",
+    "[{}, {fresh_batches: true}]",
     """
+    - {pool: 20}
     - {trigger_in_value: false}
     - {label_noise: 0.3}
     - {tokens: zipf}
@@ -66,6 +67,7 @@ def test_further_steps_start_after_them():
     assert_close(row["largest_prediction"], expected["largest_prediction"], "float32")
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_finite_differences():
     point = Point(V=10, N=60, d=6, L=4, n_test=40, first_steps=4, eta=3.0)
 

@@ -122,6 +122,7 @@ def test_a_memory_of_noisy_labels_by_hand():
 SELDOM = """
 - {tokens: zipf, trigger_in_value: false}
 - {m: 16, activation: tanh, diagnose: true}
+- {steps: 5, lr: 3, optimizer: sgd, batch: 40, start: zero}
 - {steps: 20, lr: 3}
 - {steps: 20, lr: 3, fresh_batches: true}  # through the logits of the vocabulary
 - {steps: 20, lr: 3, kappa: 1.0e+5, eta: 1.0e-6}
@@ -134,7 +135,6 @@ OFTEN = """
 - {}
 - {fresh_batches: true, label_noise: 1.0, eta: 1.0e-6}
 - {kappa: 1.0e+5, eta: 1.0e-6, d: 16}  # locked attention
-- {steps: 5, lr: 3, optimizer: sgd, batch: 40, start: zero}
 """
 
 
@@ -175,6 +175,7 @@ def test_random_points_are_refused_or_right(number):
         check(simulate(point, seed), point, seed)
 
 
+@pytest.mark.slow  # test_packaging.py has one in the fast run, without noise
 def test_vmapped_runs_have_the_labels_of_runs_by_themselves():
     runs = [Run(NOISY, 0), Run(NOISY.replace(label_noise=0.9), 0)]
     some, most = check_vmapped(Shape.rounded(NOISY), runs)

@@ -58,9 +58,9 @@ OFTEN = """
 - {trigger_in_value: false, embedding: orthogonal, kappa: 2.0}
 - {kappa: 1.0e+5, N: 3000}
 - {N: 60, L: 2}
-- {m: 20, activation: gelu, fresh_batches: true, trigger_in_value: false, kappa: 2.0}
 """
 SELDOM = """
+- {m: 20, activation: gelu, fresh_batches: true, trigger_in_value: false, kappa: 2.0}
 - {m: 20, activation: cubic}
 - {kappa: 0.001}
 - {trigger_in_value: false, embedding: sphere}
@@ -264,7 +264,7 @@ def test_train_pairs_of_the_limit_are_drawn_by_their_counts():
 def test_samples_and_lengths_far_beyond_an_int32_do_not_overflow():
     point = Point(V=24, N=10**15, d=32, L=10**9, pool=16, n_test=512)
     far, short, many, few = (
-        simulate(point.replace(N=N, L=L), 0)
+        streamed(point.replace(N=N, L=L), 0, sized(point))[1]
         for N, L in ((10**15, 10**9), (10**15, 10**3), (10**15, 10**4), (10**7, 10**4))
     )
     for row in (far, short):

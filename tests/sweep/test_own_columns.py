@@ -18,9 +18,10 @@ from helpers import NO_FIGURE
 from tolerances import assert_close
 
 import jaxrecall
-from jaxrecall import Point, measure, realize, three_step
+from jaxrecall import Point, measure, realize
 from jaxrecall.compact import main as compact
 from jaxrecall.errors import StoreError
+from jaxrecall.model.reference import three_step
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
