@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from numbers import Real
 
 from ...errors import FitError, as_list, expect, refusal, shown
@@ -165,7 +165,7 @@ def fit(
         at_steps(frame, step), roles, along, law or "", chosen.is_share
     )
     first = families[0]
-    if clash := common(first.at, tables.THRESHOLDS):
+    if clash := common(first.at, tables.COLUMNS_OF["thresholds"]):
         raise FitError(
             f"columns: {', '.join(clash)} is an axis here and a column of the"
             " thresholds; rename it"
@@ -173,20 +173,13 @@ def fit(
     if law is None and (first.is_fraction or chosen.is_share):
         _check_fractions(thetas)
     laws, used = _laws(families, where, by, best), set()
-    thresholds, exponents, diagnostics = [], [], []
     sizes = parse_sizes(predict)
-    given = dict.fromkeys(name for wanted in sizes for name in wanted)
-    conditions, floors = without([compare], [None]), without([floor], [None])
-    extras = [  # name, function, its arguments, columns, rows
-        ("comparison", compare_values, conditions, tables.COMPARISON, []),
-        ("forms", compare_forms, floors, tables.FORMS, []),
-        ("predictions", predict_law, sizes, [*given, *tables.PREDICTIONS], []),
-    ]
+    rows = {name: [] for name in tables.COLUMNS_OF}
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family in families:
         for estimates in estimate(family, thetas, best, chosen):
             if law is None:
-                thresholds += tables.thresholds(estimates)
+                rows["thresholds"] += tables.thresholds(estimates)
             settings = estimates.family.settings.to_dict("records")
             for regime, expression in laws.items():
                 among = [i for i, at in enumerate(settings) if _holds(expression, at)]
@@ -194,40 +187,48 @@ def fit(
                     continue
                 used.add(regime)
                 within = estimates.take(among)
-                law_rows = tables.exponents(within)
                 facts = {
                     "theta": estimates.theta,
                     "part": family.name,
                     "regime": regime,
                     "along": family.critical,
                 }
-                made = [
-                    (exponents, law_rows),
-                    (diagnostics, tables.diagnose(within, law_rows)),
-                ]
-                for _, make, wanted, _, rows in extras:
-                    made += [(rows, make(within, one)) for one in wanted]
-                for rows, new in made:
-                    rows += [facts | row for row in new]
+                exponents = tables.exponents(within)
+                made = {
+                    "exponents": exponents,
+                    "diagnostics": tables.diagnose(within, exponents),
+                    "predictions": chain(*(predict_law(within, one) for one in sizes)),
+                }
+                if compare is not None:
+                    made["comparison"] = compare_values(within, compare)
+                if floor is not None:
+                    made["forms"] = compare_forms(within, floor)
+                for name, of_law in made.items():
+                    rows[name] += [facts | row for row in of_law]
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
         raise FitError(
             list(map("where: {!r} holds for no configuration".format, empty))
         )
-    diagnostics += [tables.REMARK | {"text": remark} for remark in remarks]
-    columns = [*first.at, *without(first.names, tables.THRESHOLDS)]
-    axes = without(columns, [along])  # along is an axis of the law of a mean
-    frames = tables.frames(axes, thresholds, exponents, diagnostics)
-    for table in frames:
-        table.attrs["of"] = roles.measure
-    further = {}
-    for name, _, wanted, names, rows in extras:
-        if wanted:
-            further[name] = tables.frame(without(columns, names), names, rows)
-    if sizes and further["predictions"].empty:
+    if sizes and not rows["predictions"]:
         raise FitError("predict: no law has these settings; allowed: those of cells")
-    return Fit(*frames, remarks, **further)
+    rows["diagnostics"] += [tables.REMARK | {"text": remark} for remark in remarks]
+    columns = [*first.at, *without(first.names, tables.COLUMNS_OF["thresholds"])]
+    axes = without(columns, [along])  # along is an axis of the law of a mean
+    predicted = dict.fromkeys(name for wanted in sizes for name in wanted)
+    kept = {"thresholds": axes, "predictions": predicted}
+    asked = {
+        "comparison": compare is not None,
+        "forms": floor is not None,
+        "predictions": sizes,
+    }
+    made = {}
+    for name in rows:
+        if asked.get(name, True):
+            made[name] = tables.make_frame(name, axes, kept.get(name, ()), rows[name])
+            made[name].attrs["of"] = roles.measure
+    return Fit(remarks=remarks, **made)
 
 
 def numbers(thetas: float | Sequence[float]) -> list[float]:
