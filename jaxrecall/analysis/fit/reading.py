@@ -11,7 +11,7 @@ from ...errors import FitError, UsageError, expect, in_one_line
 from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
-from ...sweep.store.table import MAX_NAME, open_rows, read_facts
+from ...sweep.store.table import open_rows, read_facts
 from .columns import Table, without
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -35,11 +35,6 @@ def plain_table(argument: str, frame: Table) -> Table:
         "a table as jaxrecall.load and jaxrecall.run return it",
         FitError,
     )
-    longest = max(map(len, map(str, frame)), default=0)
-    if longest > MAX_NAME:
-        raise FitError(
-            f"columns: got a name of {longest} characters; allowed: up to {MAX_NAME}"
-        )
     levels = without(frame.index.names, (None, *frame))
     names = pd.Index([*levels, *frame])
     if twice := sorted(set(names[names.duplicated()])):

@@ -26,6 +26,7 @@ SIZES = ("V", "d", "L", "m")
 
 COUNTS = ("n_test", "n_correct")
 ACCURACY = "accuracy"
+NUMBERS = ("int", "float")
 
 SETTINGS = ("trigger_in_value", "kappa", "embedding")
 """Columns of our simulator without which theory does not know what was simulated."""
@@ -61,7 +62,7 @@ class Roles:
         known: the columns that are no axes unless they are among the other roles.
         needed: the settings that are whole numbers and must be there, each with its
             smallest value.
-        kinds: the type of each field whose values are checked.
+        numbers: the fields that contain numbers.
         sizes: the axes that always distinguish cells.
         rates: the rates in order of priority, each of which follows from others.
         switches: the columns that change no result.
@@ -84,7 +85,7 @@ class Roles:
     fields: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     needed: Mapping[str, int] = field(default_factory=dict)
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     rates: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
@@ -168,7 +169,7 @@ OURS = Roles(
     fields=tuple(FIELDS),
     known=tuple(COLUMNS),
     needed={"V": 2, "N": 1, "d": 1, "L": 1, "m": 0},
-    kinds={name: plain_type(f) for name, f in FIELDS.items()},
+    numbers=tuple(name for name in FIELDS if plain_type(FIELDS[name]) in NUMBERS),
     sizes=SIZES,
     rates=("kappa", "gamma", "gamma2"),
     switches=EXTRAS,
