@@ -73,18 +73,6 @@ def varying(frame: Table, names: Iterable[str]) -> list[str]:
     return [name for name in names if n_values(frame, name) > 1]
 
 
-def with_few_values(frame: Table, names: Iterable[str]) -> list[str]:
-    """The names of columns of scalars in which most values occur more than once. Others
-    are measurements, or names of runs.
-    """
-    few = []
-    for name in names:
-        is_plain = all(map(np.isscalar, frame[name]))
-        if is_plain and n_values(frame, name) <= max(2, len(frame) / 2):
-            few.append(name)
-    return few
-
-
 def rounded(column: Table) -> Table:
     """Returns a column of floats rounded to 12 digits.
 
