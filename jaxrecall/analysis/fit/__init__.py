@@ -32,7 +32,7 @@ from ...sweep.grid.expr import Expression, parse
 from ...sweep.summary import ALLOWED, Summary, parsed
 from . import cells, tables
 from .cells import Family
-from .columns import AxisValue, Table, common, without
+from .columns import Row, Table, common, without
 from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
@@ -170,8 +170,9 @@ def fit(
             f"columns: {', '.join(clash)} is an axis here and a column of the"
             " thresholds; rename it"
         )
-    if law is None and (first.is_fraction or chosen.is_share):
-        _check_fractions(thetas)
+    wrong = [str(theta) for theta in thetas if not 0 < theta < 1]
+    if wrong and law is None and (first.is_fraction or chosen.is_share):
+        raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
     laws, used = _laws(families, where, by, best), set()
     sizes = parse_sizes(predict)
     rows = {name: [] for name in tables.COLUMNS_OF}
@@ -255,12 +256,6 @@ def chosen_summary(text: object) -> Summary:
     return summary
 
 
-def _check_fractions(thetas: Sequence[float]) -> None:
-    """Raises FitError if a theta cannot be crossed by a fraction."""
-    if wrong := [str(theta) for theta in thetas if not 0 < theta < 1]:
-        raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
-
-
 def _laws(
     families: Sequence[Family],
     where: str | Sequence[str],
@@ -279,20 +274,17 @@ def _laws(
     texts = as_list("where", texts, TEXTS, FitError, MAX_THETAS)
     if by is not None:
         cells.check_axis("by", by, axes)
-        values = []
+        equals = {}
         for family in families:
-            values += family.settings[by].dropna().tolist()
-        equals = [f"{by} == {_literal(value)}" for value in dict.fromkeys(values)]
+            for value in family.settings[by].dropna().tolist():
+                is_bool = isinstance(value, bool)
+                literal = str(value).lower() if is_bool else repr(value)
+                equals[f"{by} == {literal}"] = None
         pairs = product(texts, equals)
-        texts = [f"({text}) and {one}" for text, one in pairs] if texts else equals
+        texts = [f"({text}) and {one}" for text, one in pairs] if texts else [*equals]
     if not texts:
         return {"": parse("true", calls=False)}
     return {text: _read(text, axes) for text in texts}
-
-
-def _literal(value: AxisValue) -> str:
-    """Returns the text of a value as a literal in an expression."""
-    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _read(text: str, axes: Sequence[str]) -> Expression:
@@ -309,7 +301,7 @@ def _read(text: str, axes: Sequence[str]) -> Expression:
     return expression
 
 
-def _holds(expression: Expression, at: dict[str, AxisValue]) -> bool:
+def _holds(expression: Expression, at: Row) -> bool:
     try:
         value = expression.evaluate(at)
     except ValueError as error:

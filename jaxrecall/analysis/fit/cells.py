@@ -299,16 +299,13 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
     Raises FitError if the axis is not a column of numbers greater than 0.
     """
     refuse_numbers_as_text(frame, [along])
-    if frame[along].dtype.kind not in NUMBERS:
-        raise FitError(
-            f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
-        )
-    if along in (roles.split, "step"):
+    is_numeric = frame[along].dtype.kind in NUMBERS
+    if is_numeric and along in (roles.split, "step"):
         frame = frame[frame[along] != 0]
-    if not len(frame) or not (frame[along] > 0).all():
-        what = "0 or less in some" if len(frame) else "0 in all"
+    if not (is_numeric and len(frame) and (frame[along] > 0).all()):
         raise FitError(
-            f"along: {along} is {what} rows; allowed: numbers greater than 0"
+            f"along: got {along!r}; allowed: a column of numbers greater than 0, such"
+            " as N, d, m, V, L"
         )
     frame = frame.copy()
     frame[along] = frame[along].to_numpy()  # no nullable type

@@ -14,6 +14,8 @@ Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
 AxisValue = Any  # a number, text, true or false; nan if missing
 
+Row = dict[str, AxisValue]
+
 RIGHT, ANSWERS = "_right", "_answers"
 """The columns of the counts that a fit uses: how many answers are right, and how many
 there are. If the measure is not counted, they are the measure and 1.

@@ -24,7 +24,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import boxcox
 
 from ...errors import FitError
-from .columns import AxisValue, split, without
+from .columns import Row, split, without
 from .law import Estimates, interval
 
 LARGEST_POWER = 6.0
@@ -62,8 +62,7 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
     grid = np.linspace(-LARGEST_POWER, LARGEST_POWER, 61)
     best, step = min(grid, key=squares), grid[1] - grid[0]
     bounds = (best - step, best + step)
-    options = {"xatol": 1e-6}
-    p = minimize_scalar(squares, bounds=bounds, method="bounded", options=options).x
+    p = minimize_scalar(squares, bounds=bounds, options={"xatol": 1e-6}).x
     slope, constant = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y)
     return Form(p, constant - slope / p, slope / p * middle**-p)
 
@@ -76,7 +75,7 @@ LEAST = {"power": 2, "floor": 3}
 """The least number of sizes for each form."""
 
 
-def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
+def compare_forms(e: Estimates, axis: str) -> Iterator[Row]:
     """Yields a row for each form and each line of cells along an axis.
 
     The cells of a line are in the law and differ in this axis alone. The column `error`
@@ -102,14 +101,14 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
                 yield settings | {"axis": axis} | row
 
 
-def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> dict[str, AxisValue]:
+def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
     """Returns the numbers of a form with their intervals, and its error.
 
     y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
     """
     fit = FORMS[name]
     forms = [fit(x, one) for one in y]
-    row: dict[str, AxisValue] = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
+    row: Row = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
     for field, values in zip(Form._fields, np.array(forms).T, strict=True):
         low, high = interval(values, n_seeds)
         row |= {field: values[0], f"{field}_lo": low, f"{field}_hi": high}

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing
 from .cells import Family
-from .columns import AxisValue, numbered, without
+from .columns import Row, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
 
@@ -51,7 +51,7 @@ class Estimate(NamedTuple):
     high: float
     by: str
 
-    def columns(self, name: str) -> dict[str, AxisValue]:
+    def columns(self, name: str) -> Row:
         """Returns columns of the exponential of the estimate and of its interval."""
         value, low, high = np.exp(self[:3])
         return {name: value, f"{name}_lo": low, f"{name}_hi": high}

@@ -16,7 +16,7 @@ from ...errors import FitError, as_list, shown
 from ...model.values import as_number
 from ...sweep.crossing import TAIL
 from .cells import check_axis
-from .columns import AxisValue, split, without
+from .columns import AxisValue, Row, split, without
 from .law import Estimate, Estimates, Law
 
 ALLOWED = "sizes and other settings of the law, as in N=1e6,d=512"
@@ -51,7 +51,7 @@ def _value(text: str) -> AxisValue:
         return {"true": True, "false": False}.get(text, text)
 
 
-def predict_law(e: Estimates, sizes: Sizes) -> Iterator[dict[str, AxisValue]]:
+def predict_law(e: Estimates, sizes: Sizes) -> Iterator[Row]:
     """Yields the value of a law at some sizes for each combination of its factors.
 
     Nothing is yielded if the cells have another value of a setting.

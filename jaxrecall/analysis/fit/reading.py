@@ -76,13 +76,10 @@ def rename_columns(frame: Table, columns: Mapping[str, str]) -> Table:
 
     Raises FitError if there is no such column.
     """
-    problems = []
-    for name, given in columns.items():
-        if given not in frame:
-            has = ", ".join(map(str, frame))
-            problems.append(f"columns: {name} = {given}: no such column; it has {has}")
-    if problems:
-        raise FitError(problems)
+    if missing := without(columns.values(), frame):
+        raise FitError(
+            f"columns: got {', '.join(missing)}; allowed: {', '.join(map(str, frame))}"
+        )
     return frame.rename(columns={given: name for name, given in columns.items()})
 
 

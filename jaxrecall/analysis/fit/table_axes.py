@@ -20,13 +20,16 @@ import numpy as np
 from ...errors import FitError
 from ...model.point import (
     FIELDS,
+    RECIPE_STEPS,
     SAME_AS,
+    STARTS,
+    TRAINING,
     unusual,
 )
 from .columns import (
     ANSWERS,
     RIGHT,
-    AxisValue,
+    Row,
     Table,
     common,
     groups,
@@ -58,6 +61,8 @@ def as_given(frame: Table, roles: Roles) -> Table:
       parameters. Columns such as embedding.rho are then axes.
     - The path of an embedding file loses its folder, because a sweep may be resumed
       after the file was moved.
+    - Rows of the recipe alone, which have no optimiser, get the training settings that
+      all other rows share. Steps can then be an axis that starts at 3.
     """
     from pandas.api.types import infer_dtype
 
@@ -72,6 +77,7 @@ def as_given(frame: Table, roles: Roles) -> Table:
         if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
             frame[name] = frame[name].str.replace(FOLDER, r'path="\1"', regex=True)
     _drop_parameters(frame)
+    _fill_training(frame)
     if {"gamma", "gamma2"} <= {*frame.select_dtypes("number")}:
         is_gamma = rounded(frame["gamma2"] / frame["gamma"]).fillna(1) == 1
         if not is_gamma.all():
@@ -102,7 +108,21 @@ def _drop_parameters(frame: Table) -> None:
                 frame[name] = bare.where(varies | (len(texts) == 1), frame[name])
 
 
-def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:
+def _fill_training(frame: Table) -> None:
+    """Fills in the training settings of runs that use the recipe alone.
+
+    A setting is filled in if all other runs share its value.
+    """
+    if not {"steps", "start"} <= {*frame}:
+        return
+    alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
+    for name in common(TRAINING, frame):
+        values = frame[name].dropna().unique()
+        if len(values) == 1 and frame[name].isna().equals(alone):
+            frame[name] = values[0]
+
+
+def fixed(frame: Table, roles: Roles) -> Row:
     """Returns a dict of the settings that all rows share and that are not defaults.
 
     The dict is empty unless the rows are those of our simulator.

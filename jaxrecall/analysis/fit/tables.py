@@ -18,12 +18,11 @@ from ...errors import plural
 from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
-from .columns import AxisValue, Table, common, n_values, without
+from .columns import Row, Table, common, n_values, without
 from .estimate import METHOD
 from .law import Estimate, Estimates, Law
 from .misfit import shared_errors
 
-TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = {
@@ -90,7 +89,7 @@ is more than STEP times the distance between the levels around theta.
 """
 
 
-def thresholds(e: Estimates) -> list[TableRow]:
+def thresholds(e: Estimates) -> list[Row]:
     """Returns one row per cell of a family."""
     family, along = e.family, e.family.along
     rows = family.settings.to_dict("records")
@@ -125,11 +124,11 @@ def thresholds(e: Estimates) -> list[TableRow]:
 
 def _interval(crossing: Crossing) -> tuple[float, float]:
     """Returns the two ends of the interval of a critical value."""
-    low, high = np.nan, np.nan
-    if crossing.side == 0 and crossing.n_seeds >= MIN_SEEDS:
-        with np.errstate(over="ignore"):
-            low, high = np.exp([crossing.lo, crossing.hi])
+    if crossing.n_seeds < MIN_SEEDS:
+        return np.nan, np.nan
     open_below, open_above = crossing.is_open
+    with np.errstate(over="ignore"):
+        low, high = np.exp([crossing.lo, crossing.hi])
     return 0.0 if open_below else low, np.inf if open_above else high
 
 
@@ -144,7 +143,7 @@ def _n_below(crossing: Crossing, x: np.ndarray) -> int:
     return int(n_below)
 
 
-def _copied(at: TableRow, origin: TableRow) -> str | None:
+def _copied(at: Row, origin: Row) -> str | None:
     """The settings of the original cell that differ from those of a copy, as text.
 
     Returns None if the cell is not a copy.
@@ -247,7 +246,7 @@ def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
     return f"{e.family.measure} {value} at {e.family.along} = {text}"
 
 
-def exponents(e: Estimates) -> list[TableRow]:
+def exponents(e: Estimates) -> list[Row]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
     rows, law, family = [], e.law, e.family
     intervals = law.estimates(law.weights)
@@ -304,7 +303,7 @@ def _state_of_exponent(e: Estimates, j: int) -> tuple[str, str]:
     return KNOWN, ""
 
 
-def diagnose(e: Estimates, exponents: Sequence[TableRow]) -> list[TableRow]:
+def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     """Returns the rows of one law in the table of diagnostics, with warnings last.
 
     `exponents` contains the rows of the law in the table of exponents.
@@ -369,7 +368,7 @@ def with_state(thresholds: Table) -> Table:
 
 
 def make_frame(
-    name: str, axes: Sequence[str], kept: Sequence[str], rows: Sequence[TableRow]
+    name: str, axes: Sequence[str], kept: Sequence[str], rows: Sequence[Row]
 ) -> Table:
     """Returns a table of a fit with its documented columns and types.
 
