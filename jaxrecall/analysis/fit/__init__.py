@@ -241,11 +241,10 @@ def numbers(thetas: float | Sequence[float]) -> list[float]:
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    checked = [as_number(theta, float) for theta in given]
-    wrong = [shown(given[i], 40) for i, n in enumerate(checked) if n is None]
-    if wrong or not given:
-        raise refusal("theta", ", ".join(wrong) or "[]", FRACTIONS, FitError)
-    return list(dict.fromkeys(checked))
+    checked = dict.fromkeys(as_number(theta, float) for theta in given)
+    if None in checked or not checked:
+        raise refusal("theta", shown(given), FRACTIONS, FitError)
+    return [*checked]
 
 
 def chosen_summary(text: object) -> Summary:

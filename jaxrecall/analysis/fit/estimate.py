@@ -78,10 +78,10 @@ def _mean(values: np.ndarray) -> Crossing:
 
     A seed without a run has the value nan. log_x is inf if the mean is not positive.
     """
+    if not np.nansum(values) > 0:
+        return Crossing(np.inf)
     curve = AnyCurve(np.zeros(1), values[:, None])
     (mean,), (count,) = curve.mean, curve.count
-    if not mean > 0:
-        return Crossing(np.inf)
     rest = mean + curve.without[:, 0]  # the mean with each seed left out
     is_positive = rest > 0
     return Crossing(

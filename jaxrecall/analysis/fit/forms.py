@@ -120,8 +120,8 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
         variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
         noise = float(np.sqrt(variance.mean()))
-    row |= {"rms": _rms(forms[0].at(x), y[0]), "error": error, "noise": noise}
-    return row | {"n_out": n_out}
+    rms = _rms(forms[0].at(x), y[0])
+    return row | {"rms": rms, "error": error, "noise": noise, "n_out": n_out}
 
 
 def _rms(predicted: np.ndarray, y: np.ndarray) -> float:

@@ -10,7 +10,7 @@ Intervals treat the seed as the independent unit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -113,9 +113,8 @@ class Estimates:
     @cached_property
     def law(self) -> Law:
         """The law of the cells inside it."""
-        inside = self.take(np.flatnonzero(self.inside))
-        given = {field.name: getattr(inside, field.name) for field in fields(inside)}
-        return Law(**given, axes=self.family.law, factors=self.family.factors)
+        inside = vars(self.take(np.flatnonzero(self.inside)))
+        return Law(**inside, axes=self.family.law, factors=self.family.factors)
 
     def take(self, cells: Sequence[int] | np.ndarray) -> Self:
         """Returns the estimates of some cells."""

@@ -58,14 +58,13 @@ class Roles:
         kept: the columns that name cells and are not axes.
         averaged: the columns over which the measure is averaged within a seed. By
             default these are further seeds, such as data_seed.
-        fields: the settings of a run that are known by name.
+        fields: the settings of a run that are known by name and may change its results.
         known: the columns that are no axes unless they are among the other roles.
         needed: the settings that are whole numbers and must be there, each with its
             smallest value.
         numbers: the fields that contain numbers.
         sizes: the axes that always distinguish cells.
         rates: the rates in order of priority, each of which follows from others.
-        switches: the columns that change no result.
         powers: the axes that may get an exponent. None means every axis of positive
             numbers.
         split: the column whose rows with the value 0 are a family of their own.
@@ -88,7 +87,6 @@ class Roles:
     numbers: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     rates: tuple[str, ...] = ()
-    switches: tuple[str, ...] = ()
     powers: tuple[str, ...] | None = None
     split: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -166,13 +164,12 @@ OURS = Roles(
     measure=ACCURACY,
     is_ours=True,
     along="N",
-    fields=tuple(FIELDS),
+    fields=tuple(without(FIELDS, (*EXTRAS, "root_seed", "n_test"))),
     known=tuple(COLUMNS),
     needed={"V": 2, "N": 1, "d": 1, "L": 1, "m": 0},
     numbers=tuple(name for name in FIELDS if plain_type(FIELDS[name]) in NUMBERS),
     sizes=SIZES,
     rates=("kappa", "gamma", "gamma2"),
-    switches=EXTRAS,
     powers=("N", *SIZES),
     split="m",
     labels={name: f.metadata["legend"] for name, f in FIELDS.items()}

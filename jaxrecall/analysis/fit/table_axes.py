@@ -212,10 +212,7 @@ def settings_of(frame: Table, roles: Roles) -> list[str]:
     axes, they are also the columns of unknown origin.
     """
     fields = common((*roles.fields, "step", *parameters_of(frame, roles.fields)), frame)
-    harmless = {*roles.sizes, "root_seed", *roles.switches, *roles.rates}
-    if roles.counted:
-        harmless.add("n_test")
-    names = without(fields, harmless) + common(roles.rates, frame)
+    names = without(fields, roles.rates) + common(roles.rates, frame)
     if roles.axes is None:
         names += unstated(frame, roles)
     names += common((*(roles.axes or ()), *roles.kept), frame)
