@@ -216,9 +216,8 @@ def fit(
         raise FitError("predict: no law has these settings; allowed: those of cells")
     rows["diagnostics"] += [tables.REMARK | {"text": remark} for remark in remarks]
     columns = [*first.at, *without(first.names, tables.COLUMNS_OF["thresholds"])]
-    axes = without(columns, [along])  # along is an axis of the law of a mean
     predicted = dict.fromkeys(name for wanted in sizes for name in wanted)
-    kept = {"thresholds": axes, "predictions": predicted}
+    kept = {"thresholds": without(columns, [along]), "predictions": predicted}
     asked = {
         "comparison": compare is not None,
         "forms": floor is not None,
@@ -227,7 +226,8 @@ def fit(
     made = {}
     for name in rows:
         if asked.get(name, True):
-            made[name] = tables.make_frame(name, axes, kept.get(name, ()), rows[name])
+            first_columns = kept.get(name, ())
+            made[name] = tables.make_frame(name, columns, first_columns, rows[name])
             made[name].attrs["of"] = roles.measure
     return Fit(remarks=remarks, **made)
 
