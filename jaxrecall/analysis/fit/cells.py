@@ -209,11 +209,10 @@ def families(
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
     refuse_runs_twice(given, frame, roles, point)
-    powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
+    powers = roles.powers
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
         powers = [axis for axis in numbers if (frame[axis] > 0).all()]
-        scaled = "axes of numbers greater than 0"
     by_cell = groups(frame, axes)
     names = without(common(roles.kept, frame), (*axes, along))
     names = [name for name in names if by_cell[name].nunique().max() < 2]
@@ -242,10 +241,11 @@ def families(
             )
     factors = dict.fromkeys(name for family in filled for name in family.factors)
     if factors and not any(family.law for family in filled):
+        scaled = without(roles.powers or ("axes of numbers greater than 0",), [along])
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
-            f" {scaled} get one; see {along}* in the thresholds, and"
-            " compare for their ratios"
+            f" {', '.join(scaled)} get one; see {along}* in the thresholds, and compare"
+            " for their ratios"
         )
     return filled, remarks
 

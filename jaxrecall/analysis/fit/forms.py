@@ -16,7 +16,7 @@ over seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -67,12 +67,8 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
     return Form(p, constant - slope / p, slope / p * middle**-p)
 
 
-FORMS: dict[str, Callable[[np.ndarray, np.ndarray], Form]] = {
-    "power": _power,
-    "floor": _above_floor,
-}
-LEAST = {"power": 2, "floor": 3}
-"""The least number of sizes for each form."""
+FORMS = {"power": (_power, 2), "floor": (_above_floor, 3)}
+"""A dict from each form to the function that fits it, and the least number of sizes."""
 
 
 def compare_forms(e: Estimates, axis: str) -> Iterator[Row]:
@@ -93,11 +89,10 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[Row]:
     for line in split(rest, rest):
         line = line[np.argsort(sizes[line])]
         settings = rest.iloc[line[:1]].to_dict("records")[0]
-        for name in FORMS:
-            if len(line) >= LEAST[name]:
-                row = _row(
-                    name, sizes[line], np.exp(e.law.log_x[:, line]), e.law.n_seeds
-                )
+        for name, (_, least) in FORMS.items():
+            if len(line) >= least:
+                y = np.exp(e.law.log_x[:, line])
+                row = _row(name, sizes[line], y, e.law.n_seeds)
                 yield settings | {"axis": axis} | row
 
 
@@ -106,7 +101,7 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
 
     y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
     """
-    fit = FORMS[name]
+    fit, least = FORMS[name]
     forms = [fit(x, one) for one in y]
     row: Row = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
     for field, values in zip(Form._fields, np.array(forms).T, strict=True):
@@ -114,7 +109,7 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
         row |= {field: values[0], f"{field}_lo": low, f"{field}_hi": high}
     n_out = int(len(x) * LEFT_OUT)
     error = noise = np.nan
-    if n_out and len(x) - n_out >= LEAST[name]:
+    if n_out and len(x) - n_out >= least:
         smaller = fit(x[:-n_out], y[0, :-n_out])
         error = _rms(smaller.at(x[-n_out:]), y[0, -n_out:])
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])

@@ -107,10 +107,9 @@ def _read_file(path: Path) -> Table:
     import pandas as pd
 
     if not os.path.isfile(path):  # reading a pipe would block forever
-        what = "there is no such file or folder"
-        if os.path.exists(path):
-            what = "is neither a file nor a folder"
-        raise FitError(f"{path}: {what}; allowed: {FILES}")
+        raise FitError(
+            f"{path}: there is no such regular file or folder; allowed: {FILES}"
+        )
     try:
         is_csv = path.suffix.lower() == ".csv"
         frame = pd.read_csv(path) if is_csv else _read_parquet(path)

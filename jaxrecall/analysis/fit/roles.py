@@ -113,8 +113,8 @@ def with_stated(frame: Table, axes: Names, average: Names) -> Table:
     Raises FitError if one is no column of the table.
     """
     frame = frame.copy(deep=False)
-    given = {"axes": ("axes", axes), "averaged": ("average", average)}
-    for fact, (argument, names) in given.items():
+    given = (("axes", "axes", axes), ("averaged", "average", average))
+    for fact, argument, names in given:
         if names is None:
             continue
         allowed = f"columns of the table: {', '.join(map(str, frame))}"

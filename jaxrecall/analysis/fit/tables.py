@@ -330,9 +330,10 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
                 f" {_farthest(e.law)}; try a law for some configurations (where) or one"
                 " above a floor (floor)"
             )
-    for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
-        axes = [row["axis"] for row in exponents if row["warning"] == text]
-        warnings.append(f"{', '.join(axes)}: {text}")
+    axes = {}
+    for row in exponents:
+        axes.setdefault(row["warning"], []).append(row["axis"])
+    warnings += [f"{', '.join(names)}: {text}" for text, names in axes.items() if text]
     rows += [
         {"diagnostic": "warning", "subject": "", "text": text} for text in warnings
     ]
