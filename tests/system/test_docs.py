@@ -16,7 +16,7 @@ from helpers import FINDINGS, ROOT
 
 from benchmarks import documented
 from jaxrecall.__main__ import MODULES as COMMANDS
-from jaxrecall.analysis.fit.tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
+from jaxrecall.analysis.fit.tables import COLUMNS_OF
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.__main__ import main as sweep
@@ -417,9 +417,9 @@ def test_columns_and_parameters_are_those_declared():
 def test_columns_of_the_fit_are_those_declared():
     output = section("docs/thresholds.md", "### Output")
     assert {*re.findall(r"^\| `(\w+)` \|", output, re.M)} == {
-        *THRESHOLDS,
-        *EXPONENTS,
-        *DIAGNOSTICS,
+        *COLUMNS_OF["thresholds"],
+        *COLUMNS_OF["exponents"],
+        *COLUMNS_OF["diagnostics"],
     }
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from numbers import Real
 
 from ...errors import FitError, as_list, expect, refusal, shown
@@ -32,7 +32,7 @@ from ...sweep.grid.expr import Expression, parse
 from ...sweep.summary import ALLOWED, Summary, parsed
 from . import cells, tables
 from .cells import Family
-from .columns import AxisValue, Table, common, without
+from .columns import Row, Table, common, without
 from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
@@ -165,28 +165,22 @@ def fit(
         at_steps(frame, step), roles, along, law or "", chosen.is_share
     )
     first = families[0]
-    if clash := common(first.at, tables.THRESHOLDS):
+    if clash := common(first.at, tables.COLUMNS_OF["thresholds"]):
         raise FitError(
             f"columns: {', '.join(clash)} is an axis here and a column of the"
             " thresholds; rename it"
         )
-    if law is None and (first.is_fraction or chosen.is_share):
-        _check_fractions(thetas)
+    wrong = [str(theta) for theta in thetas if not 0 < theta < 1]
+    if wrong and law is None and (first.is_fraction or chosen.is_share):
+        raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
     laws, used = _laws(families, where, by, best), set()
-    thresholds, exponents, diagnostics = [], [], []
     sizes = parse_sizes(predict)
-    given = dict.fromkeys(name for wanted in sizes for name in wanted)
-    conditions, floors = without([compare], [None]), without([floor], [None])
-    extras = [  # name, function, its arguments, columns, rows
-        ("comparison", compare_values, conditions, tables.COMPARISON, []),
-        ("forms", compare_forms, floors, tables.FORMS, []),
-        ("predictions", predict_law, sizes, [*given, *tables.PREDICTIONS], []),
-    ]
+    rows = {name: [] for name in tables.COLUMNS_OF}
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family in families:
         for estimates in estimate(family, thetas, best, chosen):
             if law is None:
-                thresholds += tables.thresholds(estimates)
+                rows["thresholds"] += tables.thresholds(estimates)
             settings = estimates.family.settings.to_dict("records")
             for regime, expression in laws.items():
                 among = [i for i, at in enumerate(settings) if _holds(expression, at)]
@@ -194,40 +188,48 @@ def fit(
                     continue
                 used.add(regime)
                 within = estimates.take(among)
-                law_rows = tables.exponents(within)
                 facts = {
                     "theta": estimates.theta,
                     "part": family.name,
                     "regime": regime,
                     "along": family.critical,
                 }
-                made = [
-                    (exponents, law_rows),
-                    (diagnostics, tables.diagnose(within, law_rows)),
-                ]
-                for _, make, wanted, _, rows in extras:
-                    made += [(rows, make(within, one)) for one in wanted]
-                for rows, new in made:
-                    rows += [facts | row for row in new]
+                exponents = tables.exponents(within)
+                made = {
+                    "exponents": exponents,
+                    "diagnostics": tables.diagnose(within, exponents),
+                    "predictions": chain(*(predict_law(within, one) for one in sizes)),
+                }
+                if compare is not None:
+                    made["comparison"] = compare_values(within, compare)
+                if floor is not None:
+                    made["forms"] = compare_forms(within, floor)
+                for name, of_law in made.items():
+                    rows[name] += [facts | row for row in of_law]
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
         raise FitError(
             list(map("where: {!r} holds for no configuration".format, empty))
         )
-    diagnostics += [tables.REMARK | {"text": remark} for remark in remarks]
-    columns = [*first.at, *without(first.names, tables.THRESHOLDS)]
-    axes = without(columns, [along])  # along is an axis of the law of a mean
-    frames = tables.frames(axes, thresholds, exponents, diagnostics)
-    for table in frames:
-        table.attrs["of"] = roles.measure
-    further = {}
-    for name, _, wanted, names, rows in extras:
-        if wanted:
-            further[name] = tables.frame(without(columns, names), names, rows)
-    if sizes and further["predictions"].empty:
+    if sizes and not rows["predictions"]:
         raise FitError("predict: no law has these settings; allowed: those of cells")
-    return Fit(*frames, remarks, **further)
+    rows["diagnostics"] += [tables.REMARK | {"text": remark} for remark in remarks]
+    columns = [*first.at, *without(first.names, tables.COLUMNS_OF["thresholds"])]
+    predicted = dict.fromkeys(name for wanted in sizes for name in wanted)
+    kept = {"thresholds": without(columns, [along]), "predictions": predicted}
+    asked = {
+        "comparison": compare is not None,
+        "forms": floor is not None,
+        "predictions": sizes,
+    }
+    made = {}
+    for name in rows:
+        if asked.get(name, True):
+            first_columns = kept.get(name, ())
+            made[name] = tables.make_frame(name, columns, first_columns, rows[name])
+            made[name].attrs["of"] = roles.measure
+    return Fit(remarks=remarks, **made)
 
 
 def numbers(thetas: float | Sequence[float]) -> list[float]:
@@ -239,11 +241,10 @@ def numbers(thetas: float | Sequence[float]) -> list[float]:
         given = [thetas]
     else:
         given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    checked = [as_number(theta, float) for theta in given]
-    wrong = [shown(given[i], 40) for i, n in enumerate(checked) if n is None]
-    if wrong or not given:
-        raise refusal("theta", ", ".join(wrong) or "[]", FRACTIONS, FitError)
-    return list(dict.fromkeys(checked))
+    checked = dict.fromkeys(as_number(theta, float) for theta in given)
+    if None in checked or not checked:
+        raise refusal("theta", shown(given), FRACTIONS, FitError)
+    return [*checked]
 
 
 def chosen_summary(text: object) -> Summary:
@@ -252,12 +253,6 @@ def chosen_summary(text: object) -> Summary:
     if summary is None:
         raise refusal("summary", shown(text), ALLOWED, FitError)
     return summary
-
-
-def _check_fractions(thetas: Sequence[float]) -> None:
-    """Raises FitError if a theta cannot be crossed by a fraction."""
-    if wrong := [str(theta) for theta in thetas if not 0 < theta < 1]:
-        raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
 
 
 def _laws(
@@ -278,20 +273,17 @@ def _laws(
     texts = as_list("where", texts, TEXTS, FitError, MAX_THETAS)
     if by is not None:
         cells.check_axis("by", by, axes)
-        values = []
+        equals = {}
         for family in families:
-            values += family.settings[by].dropna().tolist()
-        equals = [f"{by} == {_literal(value)}" for value in dict.fromkeys(values)]
+            for value in family.settings[by].dropna().tolist():
+                is_bool = isinstance(value, bool)
+                literal = str(value).lower() if is_bool else repr(value)
+                equals[f"{by} == {literal}"] = None
         pairs = product(texts, equals)
-        texts = [f"({text}) and {one}" for text, one in pairs] if texts else equals
+        texts = [f"({text}) and {one}" for text, one in pairs] if texts else [*equals]
     if not texts:
         return {"": parse("true", calls=False)}
     return {text: _read(text, axes) for text in texts}
-
-
-def _literal(value: AxisValue) -> str:
-    """Returns the text of a value as a literal in an expression."""
-    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _read(text: str, axes: Sequence[str]) -> Expression:
@@ -308,7 +300,7 @@ def _read(text: str, axes: Sequence[str]) -> Expression:
     return expression
 
 
-def _holds(expression: Expression, at: dict[str, AxisValue]) -> bool:
+def _holds(expression: Expression, at: Row) -> bool:
     try:
         value = expression.evaluate(at)
     except ValueError as error:

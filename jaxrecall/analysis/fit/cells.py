@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import FitError
+from ...model.point import EXTRAS
 from ...model.values import is_missing
 from .checks import check_rows
 from .columns import (
@@ -195,7 +196,7 @@ def families(
     seeds = seed_columns(frame)
     frame = _with_levels(frame, along, roles)
     axes, followers = choose_axes(frame, roles, along)
-    if followers := without(followers, (*roles.rates, *roles.switches)):
+    if followers := without(followers, (*roles.rates, *EXTRAS)):
         others = ", ".join(varying(frame, axes)) or along
         remarks.append(
             f"{', '.join(followers)}: varies, but its values follow from those of"
@@ -208,11 +209,10 @@ def families(
         remarks.append(f"{', '.join(repeated)}: averaged within each seed")
         frame = _averaged(frame, point, roles.counted)
     refuse_runs_twice(given, frame, roles, point)
-    powers, scaled = roles.powers, ", ".join(without(roles.powers or (), [along]))
+    powers = roles.powers
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
         powers = [axis for axis in numbers if (frame[axis] > 0).all()]
-        scaled = "axes of numbers greater than 0"
     by_cell = groups(frame, axes)
     names = without(common(roles.kept, frame), (*axes, along))
     names = [name for name in names if by_cell[name].nunique().max() < 2]
@@ -224,32 +224,28 @@ def families(
     if zero := roles.split:
         has_none = frame[zero] == 0
         parts = {f"{zero} = 0": frame[has_none], f"{zero} > 0": frame[~has_none]}
-    empty = Family(
-        "",
-        frame[axes],
-        (),
-        frame[axes],
-        frame[names],
-        powers,
-        along,
-        _falls(frame, roles, along),
-        roles.measure,
-        bool(frame[RIGHT].between(0, frame[ANSWERS]).all()),
-        what,
-    )
+    facts = {
+        "powers": powers,
+        "along": along,
+        "falls": _falls(frame, roles, along),
+        "measure": roles.measure,
+        "is_fraction": bool(frame[RIGHT].between(0, frame[ANSWERS]).all()),
+        "what": what,
+    }
     filled = []
     for name, rows in parts.items():
         if len(rows):
             rows = rows.assign(_seed=groups(rows, seeds).ngroup())
             filled.append(
-                _fill(replace(empty, name=name), rows, roles.counted, counts_lost)
+                _fill(rows, axes, names, roles.counted, counts_lost, name=name, **facts)
             )
     factors = dict.fromkeys(name for family in filled for name in family.factors)
     if factors and not any(family.law for family in filled):
+        scaled = without(roles.powers or ("axes of numbers greater than 0",), [along])
         remarks.append(
             f"no exponents of {along}*: what varies is {', '.join(factors)}, and only"
-            f" {scaled} get one; see {along}* in the thresholds, and"
-            " compare for their ratios"
+            f" {', '.join(scaled)} get one; see {along}* in the thresholds, and compare"
+            " for their ratios"
         )
     return filled, remarks
 
@@ -299,16 +295,13 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
     Raises FitError if the axis is not a column of numbers greater than 0.
     """
     refuse_numbers_as_text(frame, [along])
-    if frame[along].dtype.kind not in NUMBERS:
-        raise FitError(
-            f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L"
-        )
-    if along in (roles.split, "step"):
+    is_numeric = frame[along].dtype.kind in NUMBERS
+    if is_numeric and along in (roles.split, "step"):
         frame = frame[frame[along] != 0]
-    if not len(frame) or not (frame[along] > 0).all():
-        what = "0 or less in some" if len(frame) else "0 in all"
+    if not (is_numeric and len(frame) and (frame[along] > 0).all()):
         raise FitError(
-            f"along: {along} is {what} rows; allowed: numbers greater than 0"
+            f"along: got {along!r}; allowed: a column of numbers greater than 0, such"
+            " as N, d, m, V, L"
         )
     frame = frame.copy()
     frame[along] = frame[along].to_numpy()  # no nullable type
@@ -349,15 +342,21 @@ def refuse_runs_twice(
     )
 
 
-def _fill(family: Family, rows: Table, counted: bool, counts_lost: bool) -> Family:
-    """Returns a family with the cells of its rows. Its tables name the columns.
+def _fill(
+    rows: Table,
+    axes: Sequence[str],
+    names: Sequence[str],
+    counted: bool,
+    counts_lost: bool,
+    **facts: Any,
+) -> Family:
+    """Returns the family of the cells of some rows. `facts` are its other attributes.
 
     The column `_seed` contains the number of each row's seed. The column `_level`
     contains the row's value along the axis.
     """
     import pandas as pd
 
-    axes = [*family.at]
     by_cell = groups(rows, axes)
     cells, at = [], []
     for values, members in by_cell:
@@ -373,20 +372,19 @@ def _fill(family: Family, rows: Table, counted: bool, counts_lost: bool) -> Fami
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, members["_seed"]] = members[RIGHT]
         n[level, members["_seed"]] = members[ANSWERS]
-        rising = n - k if family.falls else k
+        rising = n - k if facts["falls"] else k
         cells.append(Cell(levels, rising, n, n_lost, n_tried))
         at.append(list(map(_plain, values)) if axes else [])
     table = pd.DataFrame(at, columns=pd.Index(axes), index=range(len(cells)))
     origin = table
     if counted:
         origin = table.iloc[_originals(rows, by_cell.ngroup().to_numpy())]
-    names = by_cell[[*family.names]].first()
-    return replace(
-        family,
+    return Family(
         at=table,
         cells=cells,
         origin=origin.reset_index(drop=True),
-        names=names.reset_index(drop=True),
+        names=by_cell[[*names]].first().reset_index(drop=True),
+        **facts,
     )
 
 

@@ -17,14 +17,6 @@ from .columns import (
 )
 from .roles import ACCURACY, COUNTS, Roles
 
-FIELD_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "str": (str, "text"),
-    "bool": ((bool, np.bool_), "true, false"),
-}
-"""A dict from the type name of a field to the allowed Python types and to their name in
-messages. It lists only the types that are not numbers.
-"""
-
 
 def check_rows(
     frame: Table, roles: Roles, along: str, counts_lost: bool = False
@@ -57,15 +49,14 @@ def check_rows(
     remarks = _on_lost_runs(frame, measures[-1], counts_lost)
     frame = tried(frame, roles, measures[-1])
     has_number = frame[measures[-1]].notna()
-    if roles.counted and not has_number.all():
-        frame = frame.copy()
-        frame.loc[~has_number, [*COUNTS]] = [1, 0]
     least = dict(roles.needed) | {"seed": 0}
     if roles.counted:
         least |= {"n_test": 1, "n_correct": 0}
+        frame = frame.copy()
+        frame.loc[~has_number, [*COUNTS]] = [1, 0]
     problems = {}
-    for name in without(common(roles.kinds, frame), least):
-        problems[name] = _wrong_field(frame[name], roles.kinds[name])
+    for name in without(common(roles.numbers, frame), least):
+        problems[name] = no_numbers(frame[name])
     for name, low in least.items():
         problems[name] = _convert_to_whole(frame, name, low)
     lines = [f"{name}: {problem}" for name, problem in problems.items() if problem]
@@ -73,20 +64,22 @@ def check_rows(
         lines = [f"{measures[-1]}: {problem}"]
     if lines:
         raise FitError(lines)
+    frame = frame.assign(**{RIGHT: frame[measures[-1]].astype(float), ANSWERS: 1.0})
     if roles.counted:
-        right, answers = frame["n_correct"], frame["n_test"]
-    else:
-        right, answers = frame[roles.measure].astype(float), 1
-    frame = frame.assign(**{RIGHT: right, ANSWERS: answers})
+        frame[ANSWERS] = frame["n_test"]
     frame.loc[~has_number, [RIGHT, ANSWERS]] = 0
     return frame, remarks
+
+
+def _is_finite(column: Table) -> np.ndarray:
+    return np.isfinite(column.to_numpy(float, na_value=np.nan))
 
 
 def _on_lost_runs(frame: Table, name: str, counts_lost: bool) -> list[str]:
     """Returns a remark on runs without a number. Raises FitError if none has one."""
     if not is_numeric(frame[name]):
         return []
-    is_lost = ~np.isfinite(frame[name].to_numpy(float, na_value=np.nan))
+    is_lost = ~_is_finite(frame[name])
     if not is_lost.any():
         return []
     why = ""
@@ -106,14 +99,11 @@ def tried(frame: Table, roles: Roles, name: str) -> Table:
     Our simulator leaves a column null that was not asked for, such as that of a
     decoder. The status of such a run is not nonfinite.
     """
-    column = frame[name]
-    if not is_numeric(column):
+    if not is_numeric(frame[name]):
         return frame
-    is_finite = np.isfinite(column.to_numpy(float, na_value=np.nan))
-    if is_finite.all():
-        return frame
-    if column.dtype.kind == "f":
-        frame = frame.assign(**{name: column.where(is_finite)})
+    is_finite = _is_finite(frame[name])
+    if frame[name].dtype.kind == "f":
+        frame = frame.assign(**{name: frame[name].where(is_finite)})
     if roles.is_ours and "status" in frame:
         return frame[is_finite | (frame["status"] == "nonfinite")]
     return frame
@@ -150,16 +140,3 @@ def _listed(values: Table, wrong: Table, allowed: str) -> str | None:
     if wrong.any():
         return f"{values[wrong].iloc[0]:g} in {wrong.sum()} rows; allowed: {allowed}"
     return None
-
-
-def _wrong_field(column: Table, kind: str) -> str | None:
-    """Returns a message if a field has values of another type than `kind`, else
-    None.
-    """
-    if kind not in FIELD_TYPES:
-        return no_numbers(column)
-    values = column.dropna()
-    types, allowed = FIELD_TYPES[kind]
-    if all(isinstance(value, types) for value in values):
-        return None
-    return holds(values, allowed)

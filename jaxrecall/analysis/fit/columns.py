@@ -14,6 +14,8 @@ Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 
 AxisValue = Any  # a number, text, true or false; nan if missing
 
+Row = dict[str, AxisValue]
+
 RIGHT, ANSWERS = "_right", "_answers"
 """The columns of the counts that a fit uses: how many answers are right, and how many
 there are. If the measure is not counted, they are the measure and 1.
@@ -71,18 +73,6 @@ def n_values(frame: Table, name: str) -> int:
 def varying(frame: Table, names: Iterable[str]) -> list[str]:
     """The names of columns with two or more values."""
     return [name for name in names if n_values(frame, name) > 1]
-
-
-def with_few_values(frame: Table, names: Iterable[str]) -> list[str]:
-    """The names of columns of scalars in which most values occur more than once. Others
-    are measurements, or names of runs.
-    """
-    few = []
-    for name in names:
-        is_plain = all(map(np.isscalar, frame[name]))
-        if is_plain and n_values(frame, name) <= max(2, len(frame) / 2):
-            few.append(name)
-    return few
 
 
 def rounded(column: Table) -> Table:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from .cells import check_axis
-from .columns import AxisValue, numbered, without
+from .columns import Row, numbered, without
 from .law import Estimates, Law, interval
 
 RATIO, MEAN_RATIO = "ratio", "mean ratio"
 
 
-def compare_values(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
+def compare_values(e: Estimates, axis: str) -> Iterator[Row]:
     """Yields the rows that compare each value of an axis with its first value.
 
     Only cells that are in the law and differ in this axis alone are compared. There is
@@ -68,9 +68,7 @@ def _slopes(law: Law, cells: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _row(
-    law: Law, quantity: str, weights: np.ndarray, pairs: np.ndarray
-) -> dict[str, AxisValue]:
+def _row(law: Law, quantity: str, weights: np.ndarray, pairs: np.ndarray) -> Row:
     """Returns the estimate of a weighted sum of ln N*, with its interval over seeds.
 
     The ratios are the exponential of such a sum.

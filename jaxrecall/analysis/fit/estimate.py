@@ -78,20 +78,18 @@ def _mean(values: np.ndarray) -> Crossing:
 
     A seed without a run has the value nan. log_x is inf if the mean is not positive.
     """
-    has = ~np.isnan(values)
-    total, count = np.nansum(values), int(has.sum())
-    if not total > 0:
+    if not np.nansum(values) > 0:
         return Crossing(np.inf)
-    others = (total - values) / max(count - 1, 1)
-    rest = np.where(has, others, total / count)
-    change = np.log(np.where(rest > 0, rest / (total / count), 1.0))
-    log = float(np.log(total / count))
+    curve = AnyCurve(np.zeros(1), values[:, None])
+    (mean,), (count,) = curve.mean, curve.count
+    rest = mean + curve.without[:, 0]  # the mean with each seed left out
+    is_positive = rest > 0
     return Crossing(
-        log,
-        n_seeds=count,
-        without=change,
-        shapes=np.array([log]),
-        is_open=(count > 1 and not (rest > 0).all(), False),
+        float(np.log(mean)),
+        n_seeds=int(count),
+        without=np.log(np.where(is_positive, rest / mean, 1.0)),
+        shapes=np.log([mean]),
+        is_open=(not is_positive.all(), False),
     )
 
 

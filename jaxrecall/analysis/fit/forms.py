@@ -16,7 +16,7 @@ over seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import boxcox
 
 from ...errors import FitError
-from .columns import AxisValue, split, without
+from .columns import Row, split, without
 from .law import Estimates, interval
 
 LARGEST_POWER = 6.0
@@ -62,21 +62,16 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
     grid = np.linspace(-LARGEST_POWER, LARGEST_POWER, 61)
     best, step = min(grid, key=squares), grid[1] - grid[0]
     bounds = (best - step, best + step)
-    options = {"xatol": 1e-6}
-    p = minimize_scalar(squares, bounds=bounds, method="bounded", options=options).x
+    p = minimize_scalar(squares, bounds=bounds, options={"xatol": 1e-6}).x
     slope, constant = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y)
     return Form(p, constant - slope / p, slope / p * middle**-p)
 
 
-FORMS: dict[str, Callable[[np.ndarray, np.ndarray], Form]] = {
-    "power": _power,
-    "floor": _above_floor,
-}
-LEAST = {"power": 2, "floor": 3}
-"""The least number of sizes for each form."""
+FORMS = {"power": (_power, 2), "floor": (_above_floor, 3)}
+"""A dict from each form to the function that fits it, and the least number of sizes."""
 
 
-def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
+def compare_forms(e: Estimates, axis: str) -> Iterator[Row]:
     """Yields a row for each form and each line of cells along an axis.
 
     The cells of a line are in the law and differ in this axis alone. The column `error`
@@ -94,35 +89,34 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[dict[str, AxisValue]]:
     for line in split(rest, rest):
         line = line[np.argsort(sizes[line])]
         settings = rest.iloc[line[:1]].to_dict("records")[0]
-        for name in FORMS:
-            if len(line) >= LEAST[name]:
-                row = _row(
-                    name, sizes[line], np.exp(e.law.log_x[:, line]), e.law.n_seeds
-                )
+        for name, (_, least) in FORMS.items():
+            if len(line) >= least:
+                y = np.exp(e.law.log_x[:, line])
+                row = _row(name, sizes[line], y, e.law.n_seeds)
                 yield settings | {"axis": axis} | row
 
 
-def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> dict[str, AxisValue]:
+def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
     """Returns the numbers of a form with their intervals, and its error.
 
     y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
     """
-    fit = FORMS[name]
+    fit, least = FORMS[name]
     forms = [fit(x, one) for one in y]
-    row: dict[str, AxisValue] = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
+    row: Row = {"form": name, "n_cells": len(x), "n_seeds": n_seeds}
     for field, values in zip(Form._fields, np.array(forms).T, strict=True):
         low, high = interval(values, n_seeds)
         row |= {field: values[0], f"{field}_lo": low, f"{field}_hi": high}
     n_out = int(len(x) * LEFT_OUT)
     error = noise = np.nan
-    if n_out and len(x) - n_out >= LEAST[name]:
+    if n_out and len(x) - n_out >= least:
         smaller = fit(x[:-n_out], y[0, :-n_out])
         error = _rms(smaller.at(x[-n_out:]), y[0, -n_out:])
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
         variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
         noise = float(np.sqrt(variance.mean()))
-    row |= {"rms": _rms(forms[0].at(x), y[0]), "error": error, "noise": noise}
-    return row | {"n_out": n_out}
+    rms = _rms(forms[0].at(x), y[0])
+    return row | {"rms": rms, "error": error, "noise": noise, "n_out": n_out}
 
 
 def _rms(predicted: np.ndarray, y: np.ndarray) -> float:

@@ -10,7 +10,7 @@ Intervals treat the seed as the independent unit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing
 from .cells import Family
-from .columns import AxisValue, numbered, without
+from .columns import Row, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
 
@@ -51,7 +51,7 @@ class Estimate(NamedTuple):
     high: float
     by: str
 
-    def columns(self, name: str) -> dict[str, AxisValue]:
+    def columns(self, name: str) -> Row:
         """Returns columns of the exponential of the estimate and of its interval."""
         value, low, high = np.exp(self[:3])
         return {name: value, f"{name}_lo": low, f"{name}_hi": high}
@@ -113,9 +113,8 @@ class Estimates:
     @cached_property
     def law(self) -> Law:
         """The law of the cells inside it."""
-        inside = self.take(np.flatnonzero(self.inside))
-        given = {field.name: getattr(inside, field.name) for field in fields(inside)}
-        return Law(**given, axes=self.family.law, factors=self.family.factors)
+        inside = vars(self.take(np.flatnonzero(self.inside)))
+        return Law(**inside, axes=self.family.law, factors=self.family.factors)
 
     def take(self, cells: Sequence[int] | np.ndarray) -> Self:
         """Returns the estimates of some cells."""

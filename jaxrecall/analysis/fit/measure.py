@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import NoneType
 
-from ...errors import FitError, expect, shown
+from ...errors import FitError, expect, refusal, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from .columns import Table, common, is_numeric, no_numbers, seed_columns
 from .roles import Roles
@@ -19,7 +19,7 @@ OF_FRACTIONS = (
     "matched_accuracy",
     "assignment_accuracy",
 )
-"""Some of the columns that may replace the accuracy in a fit."""
+"""Some of the columns that may replace the accuracy in a fit, for the help."""
 
 
 def choose_measure(
@@ -35,15 +35,10 @@ def choose_measure(
         argument, chosen = "law", replace(roles, measure=column, counted=False)
     elif chosen is roles:
         return roles
-    examples = "".join(f"{name}, " for name in common(OF_FRACTIONS, roles.known))
-    allowed = f"allowed: accuracy, {examples}or any other measured number"
-    wrong = ""
-    if column not in frame:
-        wrong = "is no column of the table"
-    elif column in (*roles.fields, *seed_columns(frame)) or is_parameter(column):
-        wrong = "was not measured"
-    if wrong:
-        raise FitError(f"{argument}: got {shown(column)}, which {wrong}; {allowed}")
+    settings = (*roles.fields, *seed_columns(frame))
+    if column not in frame or column in settings or is_parameter(column):
+        allowed = "accuracy, or any other column of measured numbers"
+        raise refusal(argument, shown(column), allowed, FitError)
     if problem := no_numbers(frame[column]):
         raise FitError(f"{column}: {problem}")
     if frame[column].isna().all():
@@ -52,9 +47,7 @@ def choose_measure(
             hint = "; the sweep asks for it by decoders: true"
         raise FitError(f"{argument}: {column} is null in all rows{hint}")
     if is_law and (frame[column] < 0).any():
-        raise FitError(
-            f"law: {column} is less than 0 in some rows; allowed: numbers from 0"
-        )
+        raise FitError(f"law: {column} is less than 0 in some rows; allowed: from 0")
     return chosen
 
 

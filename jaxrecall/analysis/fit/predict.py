@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ...errors import FitError, as_list, shown
+from ...errors import FitError, as_list, refusal, shown
 from ...model.values import as_number
 from ...sweep.crossing import TAIL
+from ...sweep.grid.document import scalar
 from .cells import check_axis
-from .columns import AxisValue, split, without
+from .columns import Row, split, without
 from .law import Estimate, Estimates, Law
 
 ALLOWED = "sizes and other settings of the law, as in N=1e6,d=512"
@@ -38,20 +39,17 @@ def parse_sizes(given: object) -> list[Sizes]:
 def _parsed(given: object) -> Sizes:
     if isinstance(given, Mapping) and given:
         return given
-    pairs = [pair.partition("=") for pair in str(given).split(",")]
-    if not all(name and value for name, _, value in pairs):
-        raise FitError(f"predict: got {shown(given)}; allowed: {ALLOWED}")
-    return {name.strip(): _value(text.strip()) for name, _, text in pairs}
-
-
-def _value(text: str) -> AxisValue:
+    sizes = {}
     try:
-        return float(text)
+        for pair in str(given).split(","):
+            name, value = pair.split("=")
+            sizes[name.strip()] = scalar(value.strip())
     except ValueError:
-        return {"true": True, "false": False}.get(text, text)
+        raise refusal("predict", shown(given), ALLOWED, FitError) from None
+    return sizes
 
 
-def predict_law(e: Estimates, sizes: Sizes) -> Iterator[dict[str, AxisValue]]:
+def predict_law(e: Estimates, sizes: Sizes) -> Iterator[Row]:
     """Yields the value of a law at some sizes for each combination of its factors.
 
     Nothing is yielded if the cells have another value of a setting.

@@ -11,7 +11,7 @@ from ...errors import FitError, UsageError, expect, in_one_line
 from ...model.values import as_pandas
 from ...sweep.files import is_folder
 from ...sweep.store.load import STATED, load
-from ...sweep.store.table import MAX_NAME, open_rows, read_facts
+from ...sweep.store.table import open_rows, read_facts
 from .columns import Table, without
 
 NUMERIC = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -35,11 +35,6 @@ def plain_table(argument: str, frame: Table) -> Table:
         "a table as jaxrecall.load and jaxrecall.run return it",
         FitError,
     )
-    longest = max(map(len, map(str, frame)), default=0)
-    if longest > MAX_NAME:
-        raise FitError(
-            f"columns: got a name of {longest} characters; allowed: up to {MAX_NAME}"
-        )
     levels = without(frame.index.names, (None, *frame))
     names = pd.Index([*levels, *frame])
     if twice := sorted(set(names[names.duplicated()])):
@@ -81,13 +76,10 @@ def rename_columns(frame: Table, columns: Mapping[str, str]) -> Table:
 
     Raises FitError if there is no such column.
     """
-    problems = []
-    for name, given in columns.items():
-        if given not in frame:
-            has = ", ".join(map(str, frame))
-            problems.append(f"columns: {name} = {given}: no such column; it has {has}")
-    if problems:
-        raise FitError(problems)
+    if missing := without(columns.values(), frame):
+        raise FitError(
+            f"columns: got {', '.join(missing)}; allowed: {', '.join(map(str, frame))}"
+        )
     return frame.rename(columns={given: name for name, given in columns.items()})
 
 
@@ -115,10 +107,9 @@ def _read_file(path: Path) -> Table:
     import pandas as pd
 
     if not os.path.isfile(path):  # reading a pipe would block forever
-        what = "there is no such file or folder"
-        if os.path.exists(path):
-            what = "is neither a file nor a folder"
-        raise FitError(f"{path}: {what}; allowed: {FILES}")
+        raise FitError(
+            f"{path}: there is no such regular file or folder; allowed: {FILES}"
+        )
     try:
         is_csv = path.suffix.lower() == ".csv"
         frame = pd.read_csv(path) if is_csv else _read_parquet(path)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...errors import shortened
 from ...model.values import is_missing
-from .columns import Table, common, groups, rounded
+from .columns import Table, common, groups, n_values, rounded
 
 FEW = 3
 """The largest number of values of a column that a message lists."""
@@ -24,20 +24,18 @@ def tell_apart(
     A column is left out if its values follow from those of the columns before it,
     unless it is among `always` and varies.
     """
-    several = []
     known = [*dict.fromkeys(placed)]
-    n_groups = groups(rows, known).ngroups
+    n_placed, n_groups = len(known), groups(rows, known).ngroups
     for name in names:
-        if name in known or rows[name].nunique(dropna=False) < 2:
+        if name in known or n_values(rows, name) < 2:
             continue
         if rows[name].dtype.kind == "f":
             rows = rows.assign(**{name: rounded(rows[name])})
         n_apart = groups(rows, [*known, name]).ngroups
         if n_apart > n_groups or name in always:
             known.append(name)
-            several.append(name)
             n_groups = n_apart
-    return several
+    return known[n_placed:]
 
 
 def advise_on_copies(

@@ -26,6 +26,7 @@ SIZES = ("V", "d", "L", "m")
 
 COUNTS = ("n_test", "n_correct")
 ACCURACY = "accuracy"
+NUMBERS = ("int", "float")
 
 SETTINGS = ("trigger_in_value", "kappa", "embedding")
 """Columns of our simulator without which theory does not know what was simulated."""
@@ -57,14 +58,13 @@ class Roles:
         kept: the columns that name cells and are not axes.
         averaged: the columns over which the measure is averaged within a seed. By
             default these are further seeds, such as data_seed.
-        fields: the settings of a run that are known by name.
+        fields: the settings of a run that are known by name and may change its results.
         known: the columns that are no axes unless they are among the other roles.
         needed: the settings that are whole numbers and must be there, each with its
             smallest value.
-        kinds: the type of each field whose values are checked.
+        numbers: the fields that contain numbers.
         sizes: the axes that always distinguish cells.
         rates: the rates in order of priority, each of which follows from others.
-        switches: the columns that change no result.
         powers: the axes that may get an exponent. None means every axis of positive
             numbers.
         split: the column whose rows with the value 0 are a family of their own.
@@ -84,10 +84,9 @@ class Roles:
     fields: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     needed: Mapping[str, int] = field(default_factory=dict)
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     rates: tuple[str, ...] = ()
-    switches: tuple[str, ...] = ()
     powers: tuple[str, ...] | None = None
     split: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -114,8 +113,8 @@ def with_stated(frame: Table, axes: Names, average: Names) -> Table:
     Raises FitError if one is no column of the table.
     """
     frame = frame.copy(deep=False)
-    given = {"axes": ("axes", axes), "averaged": ("average", average)}
-    for fact, (argument, names) in given.items():
+    given = (("axes", "axes", axes), ("averaged", "average", average))
+    for fact, argument, names in given:
         if names is None:
             continue
         allowed = f"columns of the table: {', '.join(map(str, frame))}"
@@ -165,13 +164,12 @@ OURS = Roles(
     measure=ACCURACY,
     is_ours=True,
     along="N",
-    fields=tuple(FIELDS),
+    fields=tuple(without(FIELDS, (*EXTRAS, "root_seed", "n_test"))),
     known=tuple(COLUMNS),
     needed={"V": 2, "N": 1, "d": 1, "L": 1, "m": 0},
-    kinds={name: plain_type(f) for name, f in FIELDS.items()},
+    numbers=tuple(name for name in FIELDS if plain_type(FIELDS[name]) in NUMBERS),
     sizes=SIZES,
     rates=("kappa", "gamma", "gamma2"),
-    switches=EXTRAS,
     powers=("N", *SIZES),
     split="m",
     labels={name: f.metadata["legend"] for name, f in FIELDS.items()}

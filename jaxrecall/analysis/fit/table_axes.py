@@ -29,7 +29,7 @@ from ...model.point import (
 from .columns import (
     ANSWERS,
     RIGHT,
-    AxisValue,
+    Row,
     Table,
     common,
     groups,
@@ -39,7 +39,6 @@ from .columns import (
     rounded,
     seed_columns,
     varying,
-    with_few_values,
     without,
 )
 from .repeated import tell_apart
@@ -97,11 +96,8 @@ def _drop_parameters(frame: Table) -> None:
     vary keeps its text, so that thresholds name it as the table does.
     """
     for name in common(FIELDS, frame):
-        parameters = parameters_of(frame, [name])
-        if not parameters:
-            continue
-        texts = frame[name].unique()
-        if all(isinstance(text, str) for text in texts):
+        parameters, texts = parameters_of(frame, [name]), frame[name].unique()
+        if parameters and all(isinstance(text, str) for text in texts):
             bare = frame[name].str.partition("(")[0]
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
@@ -123,7 +119,7 @@ def _fill_training(frame: Table) -> None:
             frame[name] = values[0]
 
 
-def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:
+def fixed(frame: Table, roles: Roles) -> Row:
     """Returns a dict of the settings that all rows share and that are not defaults.
 
     The dict is empty unless the rows are those of our simulator.
@@ -133,7 +129,7 @@ def fixed(frame: Table, roles: Roles) -> dict[str, AxisValue]:
     frame = as_given(frame, roles)
     settings = {}
     for name in common((*FIELDS, *parameters_of(frame, FIELDS)), frame):
-        if frame[name].nunique(dropna=False) == 1:
+        if n_values(frame, name) == 1:
             settings[name] = frame[name].tolist()[0]
     return unusual(settings)
 
@@ -143,12 +139,8 @@ def parameters_of(frame: Table, fields: Iterable[str]) -> list[str]:
 
     Only the laws in the given fields count.
     """
-    names = []
-    for name in map(str, frame):
-        field, dot, _ = name.partition(".")
-        if dot and field in fields:
-            names.append(name)
-    return names
+    dotted = [name for name in map(str, frame) if "." in name]
+    return [name for name in dotted if name.split(".")[0] in fields]
 
 
 def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list[str]]:
@@ -156,31 +148,58 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
 
     The values of such a setting follow from the values of the axes.
 
+    The sizes of our simulator are axes, and so is a text field of a grid that varies,
+    even if its values follow from sizes: a law in the sizes would mix the texts. Any
+    other setting is an axis if it distinguishes runs that the previous axes and `along`
+    do not distinguish. For the columns that the table states, `along` does not count.
+
     Args:
         frame: one row per run and step, as returned by `as_given`. Columns of floats
             are rounded in place.
         roles: the roles of its columns.
         along: the axis along which accuracy crosses theta. It is not an axis of a cell.
     """
-    stated = without(common((*(roles.axes or ()), *roles.kept), frame), [along])
-    sizes = without(common(dict.fromkeys((*roles.needed, *stated)), frame), [along])
-    following = []
-    for name in (*stated, *without(sizes, stated)):
-        if _follows(frame, name, along, stated if name in stated else sizes):
-            following.append(name)
-    left_out = (along, *following, *roles.averaged)
-    if roles.axes is not None:
-        names = []
-        for axis in (*stated, *common(["step"], frame)):
-            names += [axis, *parameters_of(frame, [axis])]
-        names = [*dict.fromkeys(names)]
-        axes, followers = _distinguish(frame, roles, names, left_out, along, stated)
-        is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
-        if not (is_twice and roles.fields):
-            return axes, followers
-        # rows of other grids, or columns, were added to the table
-    names = dict.fromkeys((*settings_of(frame, roles), *unstated(frame, roles)))
-    return _distinguish(frame, roles, [*names], left_out, along)
+    listed = common(roles.axes or (), frame)
+    stated = without([*listed, *common(roles.kept, frame)], [along])
+    needed = without(common(dict.fromkeys((*roles.needed, *stated)), frame), [along])
+    left_out = [along, *roles.averaged]
+    for name in needed:
+        if _follows(frame, name, along, stated if name in stated else needed):
+            left_out.append(name)
+    names = []
+    for axis in (*stated, *common(["step"], frame)):
+        names += [axis, *parameters_of(frame, [axis])]
+    axes = _tell_cells_apart(frame, roles, names, left_out, along, stated)
+    is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
+    if roles.axes is None or (is_twice and roles.fields):
+        # rows of other grids, or columns, may have been added to the table
+        names = [*settings_of(frame, roles), *unstated(frame, roles)]
+        axes = _tell_cells_apart(frame, roles, names, left_out, along)
+    followers = without(varying(frame, dict.fromkeys(names)), (*axes, *left_out))
+    return axes, followers
+
+
+def _tell_cells_apart(
+    frame: Table,
+    roles: Roles,
+    names: Iterable[str],
+    left_out: Sequence[str],
+    along: str,
+    stated: Sequence[str] = (),
+) -> list[str]:
+    """Returns the axes among the columns `names`, sizes first. Columns of floats are
+    rounded in place.
+    """
+    sizes = without(roles.sizes, left_out)
+    names = without(dict.fromkeys(names), (*left_out, *sizes))
+    for name in names:
+        if frame[name].dtype.kind == "f":
+            frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
+    listed = common(roles.axes or (), frame)
+    texts = [name for name in listed if frame[name].dtype.kind == "O"]
+    axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
+    axes += tell_apart(frame, [*axes, along], names, texts)
+    return [*sizes, *common(names, axes)]
 
 
 def settings_of(frame: Table, roles: Roles) -> list[str]:
@@ -190,10 +209,7 @@ def settings_of(frame: Table, roles: Roles) -> list[str]:
     axes, they are also the columns of unknown origin.
     """
     fields = common((*roles.fields, "step", *parameters_of(frame, roles.fields)), frame)
-    harmless = {*roles.sizes, "root_seed", *roles.switches, *roles.rates}
-    if roles.counted:
-        harmless.add("n_test")
-    names = without(fields, harmless) + common(roles.rates, frame)
+    names = without(fields, roles.rates) + common(roles.rates, frame)
     if roles.axes is None:
         names += unstated(frame, roles)
     names += common((*(roles.axes or ()), *roles.kept), frame)
@@ -209,13 +225,15 @@ def unstated(frame: Table, roles: Roles) -> list[str]:
     """
     known = (*roles.known, *roles.fields, *roles.averaged, *seed_columns(frame))
     known += (RIGHT, ANSWERS, roles.measure, *parameters_of(frame, roles.fields))
-    names = without(frame, known)
     seeds = groups(frame, common(seed_columns(frame), frame)).ngroup()
     settings = []
-    for name in with_few_values(frame, names):
+    for name in without(frame, known):
+        if not all(map(np.isscalar, frame[name])):
+            continue
+        n = n_values(frame, name)
         n_pairs = groups(frame.assign(_seed=seeds), [name, "_seed"]).ngroups
-        is_seed = n_pairs == n_values(frame, name) == seeds.nunique() > 1
-        if not is_seed:
+        is_seed = n_pairs == n == seeds.nunique() > 1
+        if n <= max(2, len(frame) / 2) and not is_seed:
             settings.append(name)
     return settings
 
@@ -231,33 +249,6 @@ def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
     n_levels = groups(frame, [*others, name])[along].nunique().max()
     n_at_level = groups(frame, [*others, along])[name].nunique().max()
     return n_levels == n_at_level == 1
-
-
-def _distinguish(
-    frame: Table,
-    roles: Roles,
-    names: Sequence[str],
-    left_out: Sequence[str],
-    along: str,
-    stated: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Returns the list of axes, and the list of settings that vary but are not axes.
-
-    The sizes of our simulator are axes. A further setting is one if it distinguishes
-    runs that the previous axes and `along` do not distinguish. For the columns in
-    `stated`, this test ignores `along`. A text field of a grid is an axis even if its
-    values follow from sizes, because a law in the sizes would mix the texts.
-    """
-    sizes, names = without(roles.sizes, left_out), without(names, left_out)
-    for name in names:
-        if frame[name].dtype.kind == "f":
-            frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
-    listed = common(roles.axes or (), frame)
-    texts = [name for name in listed if frame[name].dtype.kind == "O"]
-    axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
-    axes += tell_apart(frame, [*axes, along], names, texts)
-    in_order = common(without(names, sizes), axes)
-    return [*sizes, *in_order], without(varying(frame, names), axes)
 
 
 def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:

@@ -18,34 +18,48 @@ from ...errors import plural
 from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
-from .columns import AxisValue, Table, n_values, without
+from .columns import Row, Table, common, n_values, without
 from .estimate import METHOD
 from .law import Estimate, Estimates, Law
 from .misfit import shared_errors
 
-TableRow = dict[str, AxisValue]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
-_COLUMNS = (
-    "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
-    " rejected along misfit interval_by left_out correlation state prefactor"
-    " prefactor_lo prefactor_hi",
-    "part theta diagnostic subject value text regime",
-    "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
-    " part regime along",
-    "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
-    " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
-    " along",
-    "predicted predicted_lo predicted_hi prefactor prefactor_lo prefactor_hi"
-    " interval_by warning rejected n_cells n_seeds theta part regime along",
-)
-THRESHOLDS = [*OF_THRESHOLDS]
-EXPONENTS, DIAGNOSTICS, COMPARISON, FORMS, PREDICTIONS = map(str.split, _COLUMNS)
-"""The columns of the three tables, and of a comparison, forms and predictions of a law.
+_COLUMNS = {
+    "exponents": (
+        "axis exponent lo hi method theta part n_cells n_seeds warning record regime"
+        " rejected along misfit interval_by left_out correlation state prefactor"
+        " prefactor_lo prefactor_hi"
+    ),
+    "diagnostics": "part theta diagnostic subject value text regime",
+    "comparison": (
+        "axis value reference quantity estimate lo hi n_cells n_seeds correlation theta"
+        " part regime along"
+    ),
+    "forms": (
+        "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
+        " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
+        " along"
+    ),
+    "predictions": (
+        "predicted predicted_lo predicted_hi prefactor prefactor_lo prefactor_hi"
+        " interval_by warning rejected n_cells n_seeds theta part regime along"
+    ),
+}
+COLUMNS_OF = {"thresholds": [*OF_THRESHOLDS]}
+COLUMNS_OF |= {name: columns.split() for name, columns in _COLUMNS.items()}
+"""A dict from each table of a fit to its columns. docs/thresholds.md explains them.
 
-docs/thresholds.md explains the three. All but exponents and diagnostics begin with
-additional columns for the axes.
+All tables but exponents and diagnostics begin with further columns for the axes.
 """
+
+TYPES = {
+    "copy_of": "string",
+    "N_star": "float64",
+    "record": "bool",
+    "rejected": "bool",
+}
+"""The types of columns that a table without rows, or with nulls, would not have."""
 
 CROSSES, FEW_SEEDS, UNDECIDED = "crosses", "few seeds", "undecided"
 PLATEAU, NOT_REACHED, ABOVE = "plateau", "not reached", "above"
@@ -53,52 +67,10 @@ LOST, NO_VALUES, NO_MEAN = "seeds without values", "no values", "mean 0"
 OF_SIDES = {"no": CROSSES, "left": ABOVE, "right": NOT_REACHED}
 """A dict from `censored` to the state that it implies."""
 
-WARNINGS = {
-    LOST: "{n_lost} of {tried} have no {measure}",
-    PLATEAU: "plateau: {last}, the largest; it levels off",
-    NOT_REACHED: "not reached: {last}, the largest",
-    "one level": "one {along} level: no curve",
-    ABOVE: "beyond theta from the smallest on: {first}",
-    "one step": (
-        "crosses within one step of {along}: the crossing is anywhere between N_below"
-        " and N_above"
-    ),
-    "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
-    "not monotone": "not monotone: {measure} turns back by {drop:.2g} as {along} grows",
-    "at the end": "{caution}: try beyond it",
-    FEW_SEEDS: f"no interval: {{seeds}}, {MIN_SEEDS} are needed",
-    UNDECIDED: (
-        "crossing not sure: no level is surely on one side of theta; not in the law"
-    ),
-}
-"""A dict from a state, or from a further caution about a cell, to its text.
-
-The accuracies in a warning are measured means.
-"""
+KNOWN, UNCHECKED = "known", "unchecked"
 
 REMARK = {"diagnostic": "remark", "subject": "", "part": "", "regime": ""}
 """The row of a remark in the diagnostics, without its text."""
-
-KNOWN, UNCHECKED = "known", "unchecked"
-
-OF_LAWS = {
-    KNOWN: "",
-    "no cell": "{inside} of {cells} configurations {have}",
-    "one value": "{inside} of {cells} configurations {have}, all at one {axis}",
-    "together": (
-        "{inside} of {cells} configurations {have}, and in those {axis} moves"
-        " together with other axes"
-    ),
-    FEW_SEEDS: WARNINGS[FEW_SEEDS],
-    UNCHECKED: "as many unknowns as configurations: nothing checks the law",
-}
-"""A dict from the state of an exponent to its warning."""
-
-NO_POWER_LAW = (
-    "no single power law: ln {critical} lies {rms:.2g} (rms) from it, {ratio:.2g}"
-    " times the noise, and farthest at {cell}; try a law for some configurations"
-    " (where) or one above a floor (floor)"
-)
 
 COARSE = 4.0
 FAR = 10.0
@@ -117,21 +89,18 @@ is more than STEP times the distance between the levels around theta.
 """
 
 
-def thresholds(e: Estimates) -> list[TableRow]:
+def thresholds(e: Estimates) -> list[Row]:
     """Returns one row per cell of a family."""
     family, along = e.family, e.family.along
     rows = family.settings.to_dict("records")
     origins = family.origin.to_dict("records")
     for i, crossing in enumerate(e.crossings):
-        cell, curve = family.cells[i], e.curves[i]
+        cell = family.cells[i]
         critical = np.nan if crossing.side else np.exp(crossing.log_x)
         low, high = _interval(crossing)
-        n_below = 0
-        if curve is not None:
-            around = {1: len(cell.N), 0: _n_below(crossing, curve), -1: 0}
-            n_below = around[crossing.side]
-        state = _state(e, i)
+        n_below = _n_below(crossing, np.log(cell.N))
         below, above = [None, *cell.N, None][n_below : n_below + 2]
+        state, why = _state(e, i)
         rows[i] |= {
             "theta": e.theta,
             "method": METHOD,
@@ -143,7 +112,7 @@ def thresholds(e: Estimates) -> list[TableRow]:
             "censored": CENSORED[crossing.side],
             "n_seeds": cell.n_seeds,
             "n_levels": len(cell.N),
-            "warning": "; ".join(_warnings(e, i, state)),
+            "warning": "; ".join(_warnings(e, i, why)),
             "N_below": below,
             "N_above": above,
             "record": True,
@@ -155,21 +124,26 @@ def thresholds(e: Estimates) -> list[TableRow]:
 
 def _interval(crossing: Crossing) -> tuple[float, float]:
     """Returns the two ends of the interval of a critical value."""
-    low, high = np.nan, np.nan
-    if crossing.side == 0 and crossing.n_seeds >= MIN_SEEDS:
-        with np.errstate(over="ignore"):
-            low, high = np.exp([crossing.lo, crossing.hi])
+    if crossing.n_seeds < MIN_SEEDS:
+        return np.nan, np.nan
     open_below, open_above = crossing.is_open
+    with np.errstate(over="ignore"):
+        low, high = np.exp([crossing.lo, crossing.hi])
     return 0.0 if open_below else low, np.inf if open_above else high
 
 
-def _n_below(crossing: Crossing, curve: AnyCurve) -> int:
-    """The number of levels below a crossing, without the last level."""
-    n_levels = len(curve.x)
-    return int(np.searchsorted(curve.x, crossing.log_x).clip(1, max(n_levels - 1, 1)))
+def _n_below(crossing: Crossing, x: np.ndarray) -> int:
+    """The number of levels below a crossing, given ln of the levels.
+
+    A curve that crosses theta has a level on either side.
+    """
+    n_below = np.searchsorted(x, crossing.log_x)
+    if crossing.side == 0:
+        n_below = n_below.clip(1, len(x) - 1)
+    return int(n_below)
 
 
-def _copied(at: TableRow, origin: TableRow) -> str | None:
+def _copied(at: Row, origin: Row) -> str | None:
     """The settings of the original cell that differ from those of a copy, as text.
 
     Returns None if the cell is not a copy.
@@ -179,70 +153,76 @@ def _copied(at: TableRow, origin: TableRow) -> str | None:
     return ", ".join(without(originals, settings)) or None
 
 
-def _state(e: Estimates, i: int) -> str:
-    """Returns the state of the cell with index i, as far as its runs have a number."""
+def _state(e: Estimates, i: int) -> tuple[str, str]:
+    """Returns the state of the cell with index i, as far as its runs have a number, and
+    a text that explains why the cell does not surely cross theta.
+
+    The accuracies in the text are measured means.
+    """
     cell, crossing = e.family.cells[i], e.crossings[i]
     if cell.is_empty:
-        return NO_VALUES
+        return NO_VALUES, ""
     if crossing.side == 0:
         if any(crossing.is_open):
-            return UNDECIDED
-        return CROSSES if crossing.n_seeds >= MIN_SEEDS else FEW_SEEDS
+            return (
+                UNDECIDED,
+                "crossing not sure: no level is surely on one side of theta; not in the"
+                " law",
+            )
+        return CROSSES if crossing.n_seeds >= MIN_SEEDS else FEW_SEEDS, ""
     if e.family.what:
-        return NO_MEAN
+        return NO_MEAN, ""
     curve = e.curves[i]
     assert curve
     if len(curve.x) == 1:
-        return "one level"
+        return "one level", f"one {e.family.along} level: no curve"
     if crossing.side == -1:
-        return ABOVE
+        first = _measured(e, curve, 0)
+        return ABOVE, f"beyond theta from the smallest on: {first}"
+    last = f"{_measured(e, curve, -1)}, the largest"
     slopes = np.diff(curve.logits) / np.diff(curve.x)
     is_far = curve.reach(e.level) > np.log(FAR)
     is_below = curve.mean.max() < e.level + SLACK * curve.scale
     has_risen = curve.mean[-1] - curve.mean[0] >= RISE * curve.scale
     if is_below and has_risen and is_far and slopes[-1] < FLAT * slopes.max():
-        return PLATEAU
-    return NOT_REACHED
+        return PLATEAU, f"plateau: {last}; it levels off"
+    return NOT_REACHED, f"not reached: {last}"
 
 
-def _warnings(e: Estimates, i: int, state: str) -> Iterator[str]:
-    """Yields the warnings about the cell with index i."""
+def _warnings(e: Estimates, i: int, why: str) -> Iterator[str]:
+    """Yields the warnings about the cell with index i. `why` explains its state."""
     cell, crossing, curve = e.family.cells[i], e.crossings[i], e.curves[i]
+    along, measure = e.family.along, e.family.measure
     if cell.n_lost:
-        yield WARNINGS[LOST].format(
-            n_lost=cell.n_lost,
-            tried=plural(cell.n_tried, "seed"),
-            measure=e.family.measure,
-        )
+        yield f"{cell.n_lost} of {plural(cell.n_tried, 'seed')} have no {measure}"
     if curve is None:
         return
-    n_below, crosses = _n_below(crossing, curve), crossing.side == 0
-    gap = np.ptp(curve.x[n_below - 1 : n_below + 1])
-    is_step = crossing.step > STEP * gap
+    if crossing.side == 0:
+        n_below = _n_below(crossing, curve.x)
+        gap = np.ptp(curve.x[n_below - 1 : n_below + 1])
+        if crossing.step > STEP * gap:
+            yield (
+                f"crosses within one step of {along}: the crossing is anywhere between"
+                " N_below and N_above"
+            )
+        elif np.exp(gap) > COARSE:
+            yield f"coarse: {along} grows by a factor {np.exp(gap):.3g} around theta"
+    if why:
+        yield why
     drop = _drop(cell, curve)
-    caution = e.cautions[i] if e.cautions else ""
-    holds = {
-        "one step": crosses and is_step,
-        "coarse": crosses and not is_step and np.exp(gap) > COARSE,
-        state: not crosses,
-        "not monotone": drop > SLACK,
-        "at the end": caution,
-        FEW_SEEDS: cell.n_seeds < MIN_SEEDS,
-        UNDECIDED: any(crossing.is_open),
-    }
-    facts = {
-        "along": e.family.along,
-        "factor": np.exp(gap),
-        "drop": drop * curve.scale,
-        "measure": e.family.measure,
-        "caution": caution,
-        "seeds": plural(cell.n_seeds, "seed"),
-        "first": _measured(e, curve, 0),
-        "last": _measured(e, curve, -1),
-    }
-    for name, is_so in holds.items():
-        if is_so:
-            yield WARNINGS[name].format(**facts)
+    if drop > SLACK:
+        yield (
+            f"not monotone: {measure} turns back by {drop * curve.scale:.2g} as"
+            f" {along} grows"
+        )
+    if e.cautions and e.cautions[i]:
+        yield f"{e.cautions[i]}: try beyond it"
+    if cell.n_seeds < MIN_SEEDS:
+        yield _no_interval(cell.n_seeds)
+
+
+def _no_interval(n_seeds: int) -> str:
+    return f"no interval: {plural(n_seeds, 'seed')}, {MIN_SEEDS} are needed"
 
 
 def _drop(cell: Cell, curve: AnyCurve) -> float:
@@ -266,21 +246,15 @@ def _measured(e: Estimates, c: AnyCurve, i: int) -> str:
     return f"{e.family.measure} {value} at {e.family.along} = {text}"
 
 
-def exponents(e: Estimates) -> list[TableRow]:
+def exponents(e: Estimates) -> list[Row]:
     """Returns the rows of a law in the table of exponents, one row per exponent."""
     rows, law, family = [], e.law, e.family
-    facts = {
-        "inside": len(law.crossings),
-        "cells": len(family.cells),
-        "have": "have a mean above 0" if family.what else "cross theta",
-        "seeds": plural(law.n_seeds, "seed"),
-    }
     intervals = law.estimates(law.weights)
     prefactor = Estimate(np.nan, np.nan, np.nan, "")
     if law.crossings and not law.factors:
         (prefactor,) = law.predict([0], 1.0)
     for j, axis in enumerate(law.axes):
-        state = _state_of_exponent(e, j)
+        state, warning = _state_of_exponent(e, j)
         row = {
             "axis": axis,
             "exponent": intervals[j].value,
@@ -289,7 +263,7 @@ def exponents(e: Estimates) -> list[TableRow]:
             "method": METHOD,
             "n_cells": law.n_distinct,
             "n_seeds": law.n_seeds,
-            "warning": OF_LAWS[state].format(**facts, axis=axis),
+            "warning": warning,
             "record": True,
             "rejected": law.rejected,
             "along": family.what or family.along,
@@ -303,23 +277,33 @@ def exponents(e: Estimates) -> list[TableRow]:
     return rows
 
 
-def _state_of_exponent(e: Estimates, j: int) -> str:
-    """Returns the state of the j-th exponent of a law, a key of OF_LAWS: why the cells
+def _state_of_exponent(e: Estimates, j: int) -> tuple[str, str]:
+    """Returns the state of the j-th exponent of a law, and its warning: why the cells
     do not determine it, or why it is uncertain.
     """
-    law = e.law
+    law, axis = e.law, e.law.axes[j]
+    have = "have a mean above 0" if e.family.what else "cross theta"
+    inside = f"{len(law.crossings)} of {len(e.family.cells)} configurations {have}"
     if not law.crossings:
-        return "no cell"
-    if n_values(law.family.at, law.axes[j]) < 2:
-        return "one value"
+        return "no cell", inside
+    if n_values(law.family.at, axis) < 2:
+        return "one value", f"{inside}, all at one {axis}"
     if np.isnan(law.weights[j]).any():
-        return "together"
+        return (
+            "together",
+            f"{inside}, and in those {axis} moves together with other axes",
+        )
     if law.n_seeds < MIN_SEEDS:
-        return FEW_SEEDS
-    return UNCHECKED if law.n_free < 1 else KNOWN
+        return FEW_SEEDS, _no_interval(law.n_seeds)
+    if law.n_free < 1:
+        return (
+            UNCHECKED,
+            "as many unknowns as configurations: nothing checks the law",
+        )
+    return KNOWN, ""
 
 
-def diagnose(e: Estimates, exponents: Sequence[TableRow]) -> list[TableRow]:
+def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     """Returns the rows of one law in the table of diagnostics, with warnings last.
 
     `exponents` contains the rows of the law in the table of exponents.
@@ -341,16 +325,15 @@ def diagnose(e: Estimates, exponents: Sequence[TableRow]) -> list[TableRow]:
         rows.append(row | {"value": misfit.rms})
         if misfit.is_certain:
             warnings.append(
-                NO_POWER_LAW.format(
-                    critical=critical,
-                    rms=misfit.rms,
-                    ratio=misfit.ratio,
-                    cell=_farthest(e.law),
-                )
+                f"no single power law: ln {critical} lies {misfit.rms:.2g} (rms) from"
+                f" it, {misfit.ratio:.2g} times the noise, and farthest at"
+                f" {_farthest(e.law)}; try a law for some configurations (where) or one"
+                " above a floor (floor)"
             )
-    for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
-        axes = [row["axis"] for row in exponents if row["warning"] == text]
-        warnings.append(f"{', '.join(axes)}: {text}")
+    axes = {}
+    for row in exponents:
+        axes.setdefault(row["warning"], []).append(row["axis"])
+    warnings += [f"{', '.join(names)}: {text}" for text, names in axes.items() if text]
     rows += [
         {"diagnostic": "warning", "subject": "", "text": text} for text in warnings
     ]
@@ -367,7 +350,7 @@ def _farthest(law: Law) -> str:
 def _left_out(e: Estimates) -> str:
     """The numbers of cells that are not in the law, with their states."""
     cells = enumerate(e.inside)
-    return count_states(_state(e, i) for i, is_inside in cells if not is_inside)
+    return count_states(_state(e, i)[0] for i, is_inside in cells if not is_inside)
 
 
 def count_states(states: Iterable[str]) -> str:
@@ -385,31 +368,20 @@ def with_state(thresholds: Table) -> Table:
     return thresholds.assign(state=thresholds["censored"].map(OF_SIDES))
 
 
-def frames(
-    axes: Sequence[str],
-    thresholds: list[TableRow],
-    exponents: list[TableRow],
-    diagnostics: list[TableRow],
-) -> tuple[Table, Table, Table]:
-    """Converts the rows of a fit to three pandas tables with documented columns and
-    types.
-    """
-    stars = frame((), [*axes, *THRESHOLDS], thresholds)
-    stars = stars.astype({"copy_of": "string", "N_star": "float64", "record": "bool"})
-    levels = ["N_below", "N_above"]
-    stars[levels] = stars[levels].astype(float).convert_dtypes()
-    return (
-        stars,
-        frame((), EXPONENTS, exponents).astype({"record": bool, "rejected": bool}),
-        frame((), DIAGNOSTICS, diagnostics),
-    )
-
-
-def frame(
-    axes: Sequence[str], columns: Sequence[str], rows: Sequence[TableRow]
+def make_frame(
+    name: str, axes: Sequence[str], kept: Sequence[str], rows: Sequence[Row]
 ) -> Table:
-    """Returns a table whose first columns are the axes that differ between its rows."""
+    """Returns a table of a fit with its documented columns and types.
+
+    Its first columns are the axes that differ between its rows, then those in `kept`.
+    """
     import pandas as pd
 
+    columns = [*kept, *COLUMNS_OF[name]]
+    axes = without(axes, columns)
     table: Table = pd.DataFrame(rows, columns=pd.Index([*axes, *columns]))
-    return table.drop(columns=[name for name in axes if table[name].nunique() < 2])
+    table = table.drop(columns=[axis for axis in axes if table[axis].nunique() < 2])
+    table = table.astype({column: TYPES[column] for column in common(TYPES, table)})
+    levels = common(["N_below", "N_above"], table)
+    table[levels] = table[levels].astype(float).convert_dtypes()
+    return table

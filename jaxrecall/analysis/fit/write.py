@@ -5,7 +5,6 @@ The LaTeX tables use the rules of the package booktabs.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,23 +22,23 @@ from ...sweep.files import (
     plain_name,
     refuse_link,
 )
-from ...sweep.store.table import KEY, comment, refuse_foreign
-from .columns import AxisValue, Table, common, n_values, without
+from ...sweep.store.table import KEY, comment, refuse_foreign, with_metadata
+from .columns import AxisValue, Row, Table, common, n_values, varying, without
 from .reading import plain_table
 from .tables import ABOVE, KNOWN, NOT_REACHED, UNCHECKED, count_states
 
-LETTERS = (
+NAMES = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho"
     " sigma tau phi chi psi omega"
 )
-ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"}
-ESCAPES |= {ord("<"): "$<$", ord(">"): "$>$"}
-ESCAPES |= {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
+GREEK = dict(zip("αβγδεζηθικλμνξπρστφχψω", NAMES.split(), strict=True))
+SIGNS = GREEK | {"≤": "leq", "≥": "geq", "→": "to", "×": "times", "∞": "infty"}
 
-SIGNS = dict(zip("αβγδεζηθικλμνξπρστφχψω", LETTERS.split(), strict=True))
-SIGNS |= {"≤": "leq", "≥": "geq", "→": "to", "×": "times", "∞": "infty"}
-ESCAPES |= {ord(sign): rf"$\{name}$" for sign, name in SIGNS.items()}
-ESCAPES |= {ord("−"): "$-$"}
+_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\~{}", "^": r"\^{}"}
+_ESCAPES |= {"<": "$<$", ">": "$>$", "−": "$-$"}
+_ESCAPES |= {sign: rf"\{sign}" for sign in "&%$#_{}"}
+_ESCAPES |= {sign: rf"$\{name}$" for sign, name in SIGNS.items()}
+ESCAPES = str.maketrans(_ESCAPES)
 
 TABLE = Template(r"""% needs \usepackage{booktabs}$engine
 \begin{table}
@@ -122,9 +121,8 @@ def _shown(table: Table) -> str:
     hidden += [name for name in OF_LAW if n_values(table, name) < 2]
     hidden += [name for name in common(USUAL, table) if {*table[name]} == {USUAL[name]}]
     for name in common(WITH_ENDS, table):
-        ends = ["lo", "hi"]
-        if f"{name}_lo" in table:
-            ends = [f"{name}_lo", f"{name}_hi"]
+        prefix = f"{name}_" if f"{name}_lo" in table else ""
+        ends = [f"{prefix}lo", f"{prefix}hi"]
         rows = table[[name, *ends]].to_numpy()
         texts = [_with_interval(row, "{:.3g}".format) for row in rows]
         table = table.assign(**{name: texts})
@@ -167,15 +165,16 @@ def default_folder(
         raise UsageError(
             f"--out: nothing given; needed with {len(tables)} folders, as in --out laws"
         )
-    folder = tables[0]
+    folder, names = tables[0], []
     if not holds_results(folder):
         folder = beside(folder, "-fit")
         refuse_link(folder)
     if of != "accuracy":
-        folder /= plain_name(of)
-        refuse_link(folder)
+        names.append(plain_name(of))
     if along is not None:
-        folder /= f"along-{plain_name(along)}"
+        names.append(f"along-{plain_name(along)}")
+    for name in names:
+        folder /= name
         refuse_link(folder)
     return folder
 
@@ -239,10 +238,11 @@ def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
     import pyarrow.parquet as pq
 
     made = pa.Table.from_pandas(table, preserve_index=False)
-    facts = {"PANDAS_ATTRS": table.attrs, KEY: rows}
-    texts = {key: json.dumps(fact) for key, fact in facts.items()}
+    facts = {b"PANDAS_ATTRS": table.attrs, KEY: rows}
+    for key, fact in facts.items():
+        made = with_metadata(made, key, fact)
     sink = pa.BufferOutputStream()
-    pq.write_table(made.replace_schema_metadata(made.schema.metadata | texts), sink)
+    pq.write_table(made, sink)
     return sink.getvalue()
 
 
@@ -263,6 +263,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         The text of a table environment. The document needs `\usepackage{booktabs}`.
 
     Raises:
+        FitError: if `table` is no table.
         UsageError: if the table is none of these, or has no rows.
 
     Examples:
@@ -270,33 +271,30 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         >>> found = jaxrecall.fit.fit(jaxrecall.load("results/quickstart"), [0.5])
         >>> print(jaxrecall.latex(found.exponents))
     """
-    if hasattr(table, "reset_index"):
-        table = plain_table("table", table)
-    names = [*getattr(table, "columns", ())]
-    is_law = "exponent" in names
-    if not {"theta", "lo", "hi"} <= {*names} or not (is_law or "critical" in names):
-        got = ", ".join(map(str, names)) or type(table).__name__
+    table = plain_table("table", table)
+    is_law = "exponent" in table
+    needed = {"theta", "lo", "hi", "exponent" if is_law else "critical"}
+    if not (needed <= {*table} and len(table)):
         raise UsageError(
-            f"table: got {got}; allowed: thresholds or exponents of a fit, or"
-            " thresholds of a search"
+            f"table: got {len(table)} rows of {', '.join(map(str, table))}; allowed:"
+            " thresholds or exponents of a fit, or thresholds of a search, with at"
+            " least one row"
         )
-    if not len(table):
-        raise UsageError("table: no rows; allowed: at least one row")
-    settings = without(names[: names.index("theta") + 1], NO_AXES)
-    if is_law:
-        settings = ["along", "part", "theta"] + ["regime"] * table["regime"].any()
-    columns = {}
-    for name in settings:
-        if n_values(table, name) > 1 or name == "regime":
-            columns[symbol(name)] = map(_setting, table[name])
     rows = table.to_dict("records")
     if is_law:
-        columns["axis"] = map(symbol, table["axis"])
-        columns["exponent"] = map(_exponent, rows)
-        columns["cells"] = map(_setting, table["n_cells"])
-        columns["misfit / noise"] = map(number, table["misfit"])
+        settings = varying(table, ["along", "part", "theta"])
+        if table["regime"].any():
+            settings.append("regime")
+        results = {
+            "axis": map(symbol, table["axis"]),
+            "exponent": map(_exponent, rows),
+            "cells": map(_setting, table["n_cells"]),
+            "misfit / noise": map(number, table["misfit"]),
+        }
     else:
-        columns[symbol(rows[0]["axis"], "^*")] = map(_critical, rows)
+        settings = varying(table, without(table.loc[:, :"theta"], NO_AXES))
+        results = {symbol(rows[0]["axis"], "^*"): map(_critical, rows)}
+    columns = {symbol(name): map(_setting, table[name]) for name in settings} | results
     lines = map(" & ".join, (columns, *zip(*columns.values(), strict=True)))
     head, *body = map(r"{} \\".format, lines)
     text = "\n    ".join(body)
@@ -330,7 +328,7 @@ def _caption(table: Table, is_law: bool) -> str:
     return f"{told}."
 
 
-def _critical(row: Mapping[str, AxisValue]) -> str:
+def _critical(row: Row) -> str:
     """Formats a critical value with its interval.
 
     If there is no crossing, the result is a bound or the outcome of a search.
@@ -346,7 +344,7 @@ def _critical(row: Mapping[str, AxisValue]) -> str:
     return bound if is_plain else f"{bound} ({row['state']})"
 
 
-def _exponent(row: Mapping[str, AxisValue]) -> str:
+def _exponent(row: Row) -> str:
     text = _with_interval([row["exponent"], row["lo"], row["hi"]], number)
     mark = ""
     if row["rejected"]:
@@ -396,7 +394,7 @@ def symbol(name: str, mark: str = "") -> str:
     short = name
     if name in FIELDS:
         short = FIELDS[name].metadata["symbol"] or name
-    if short in LETTERS.split():
+    if short in GREEK.values():
         return rf"$\{short}{mark}$"
     if short == "gamma2":
         return rf"$\gamma_2{mark}$"

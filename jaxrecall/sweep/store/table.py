@@ -279,7 +279,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
-    table = _with_metadata(with_pandas_types(table), KEY, provenance)
+    table = with_metadata(with_pandas_types(table), KEY, provenance)
     # only texts have dictionaries: numbers become smaller without them
     # pyarrow annotates use_dictionary as bool, and takes lists
     texts: Any = [field.name for field in table.schema if field.type == pa.string()]
@@ -697,7 +697,7 @@ def with_pandas_types(table: pa.Table) -> pa.Table:
         "columns": columns,
         "creator": {"library": "pyarrow", "version": pa.__version__},
     }
-    return _with_metadata(table, b"pandas", metadata)
+    return with_metadata(table, b"pandas", metadata)
 
 
 def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
@@ -715,7 +715,7 @@ def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
     return {"pandas_type": name, "numpy_type": nullable.get(name, name)}
 
 
-def _with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
+def with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
     """Returns the table with one more entry in its metadata."""
     text = json.dumps(value, separators=(",", ":"))
     metadata = (table.schema.metadata or {}) | {key: text.encode()}
