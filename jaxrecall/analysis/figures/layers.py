@@ -74,12 +74,12 @@ class Axis:
 
     def scale(self, ax: Any, which: str) -> None:
         """Sets the scale of `ax` along "x" or "y"."""
-        scale, options = self.kind, {}
-        if scale == "symlog":
+        if self.kind == "names":
+            return
+        options = {}
+        if self.kind == "symlog":
             options = {"linthresh": self.values[1], "linscale": 0.6}
-        elif scale == "names":
-            scale = "linear"
-        getattr(ax, f"set_{which}scale")(scale, **options)
+        getattr(ax, f"set_{which}scale")(self.kind, **options)
 
 
 class Panel(NamedTuple):

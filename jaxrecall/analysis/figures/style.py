@@ -223,18 +223,11 @@ def _is_number(values: Mapping[str, Any]) -> bool:
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
-    """Returns `n` colours of the user's `image.cmap`, from its dark end on.
-
-    The lightest colours are left out on light paper, and the darkest on dark paper.
-    """
+    """Returns `n` colours of the user's `image.cmap`, without its lightest ones."""
     import matplotlib
-    from matplotlib.colors import to_rgb
 
     colours = matplotlib.colormaps[_rc("image.cmap")]
-    is_dark = sum(to_rgb(paper())) < 1.5
-    return [
-        *map(colours, np.linspace(0.3 if is_dark else 0, 1 if is_dark else 0.85, n))
-    ]
+    return list(map(colours, np.linspace(0, 0.85, n)))
 
 
 def symbol(name: str) -> str:

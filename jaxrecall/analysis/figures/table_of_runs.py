@@ -26,7 +26,6 @@ from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
 from ..fit.table_axes import as_given, rounded, settings_of
 from ..fit.tables import with_state
-from .layers import scale_of
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
@@ -65,11 +64,8 @@ class Runs:
         families, _ = cells.families(df, roles, along)
         table: Table = pd.concat([family.at for family in families])
         axes = in_order(varying(table, table))
-        rows = rows_of(df, roles, summary)
-        if MEASURE in rows:
-            rows = tried(rows, roles, MEASURE)
-            if along in rows:
-                rows = rows[rows[along] > 0]
+        rows = tried(rows_of(df, roles, summary), roles, MEASURE)
+        rows = rows[rows[along] > 0]
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
@@ -215,8 +211,6 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
         if band == "95 %":
             half *= stdtrit((means["n_seeds"] - 1).clip(lower=1), 0.975)
         low, high = means[y] - half, means[y] + half
-        if scale_of(rows[y]) == "fraction":
-            low, high = low.clip(0.0, 1.0), high.clip(0.0, 1.0)
     return means.assign(low=low, high=high).reset_index(drop=not by)
 
 
