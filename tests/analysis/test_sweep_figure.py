@@ -106,12 +106,3 @@ def test_levels_with_few_seeds_are_hollow_and_not_joined(sweep):
     assert hollow.get_xdata().tolist() == [4]
     is_hollow = [line.get_markerfacecolor() == "white" for line in (joined, hollow)]
     assert is_hollow == [False, True]
-
-
-def test_panels_of_one_line_each_become_the_lines_of_one_panel(sweep):
-    pairs = [(1.0, 0.1), (2.0, 0.2), (5.0, 0.5), (10.0, 1.0), (10.0, 9.0)]
-    each = [table({"kappa": [kappa], "gamma2": [gamma2]}) for kappa, gamma2 in pairs]
-    figure = sweep(pd.concat(each, ignore_index=True), ["kappa", "gamma2", "N"])
-    assert len(figure.axes) == 1
-    expected = [f"kappa = {kappa:g}, gamma2 = {gamma2:g}" for kappa, gamma2 in pairs]
-    assert legend(figure) == expected

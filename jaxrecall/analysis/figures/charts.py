@@ -31,13 +31,12 @@ from .table_of_runs import (
     Places,
     Runs,
     arranged,
-    in_one_panel,
     predict_by_law,
     rows_of,
 )
 from .theory_lines import Theory
 
-MARK: Style = {"marker": "d", "size": 1.6, "linestyle": "none", "edged": True}
+MARK: Style = {"marker": "d", "size": 1.6, "markeredgecolor": "0.3"}
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}
 FITTED: Style = {"marker": "none", "width": 0.8}
 """The style of fitted laws."""
@@ -56,9 +55,8 @@ def accuracy(
     If `marks` contains thresholds, marks show where accuracy crosses theta. Raises
     UsageError if runs with one place differ in more than a seed.
     """
-    runs.check([x, *lines, *panels])
-    lines, panels = in_one_panel(runs.rows, lines, panels)
     by = [*lines, *panels]
+    runs.check([x, *by])
     layers: list[Layer] = [Polyline(runs.means([x, *by]), MEASURE)]
     if theory:
         layers += theory.lines(x, by)
@@ -104,7 +102,7 @@ def critical(
     powers = estimates.exponents[estimates.exponents["theta"] == theta]
     for law in predict_by_law(stars, powers, runs.axes):
         if is_numeric(law[x]):
-            law = law.drop(columns="n_seeds")
+            law = law[[*runs.axes, "law"]]
             layers.append(Polyline(law, "law", "law, fitted", FITTED))
     if theory:
         layers += theory.lines(x, [*lines, *panels], runs.along, theta)

@@ -9,14 +9,14 @@ and each of its lines those with one combination more:
 
 `Chart.figure` draws everything in one pass: it makes the panels, draws each layer in
 each panel, and adds ticks, titles and the legend above. matplotlib's constrained layout
-gives them room. `figure` makes such a chart from any table.
+gives them room.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,16 +27,18 @@ from ..fit.columns import common, without
 from ..fit.roles import Roles, Table
 from ..fit.tables import NO_VALUES
 from .layers import (
+    HOLLOW,
     Axis,
     Layer,
     Panel,
     Pixels,
-    Points,
+    Polyline,
     Selection,
     X,
     Y,
-    entry,
     floats,
+    hollow,
+    ordered,
     scale_of,
     values_of,
     where,
@@ -65,7 +67,7 @@ COLUMN = "_column"
 """The column of a table in which several measured columns follow each other."""
 
 MAX_LINES = 20
-"""The largest number of lines, or of their entries in the legend."""
+"""The largest number of lines of which the legend has entries."""
 
 MAX_PANELS, MAX_SIDE = 12, 8
 """The largest number of panels that follow each other, and of rows or of columns."""
@@ -77,16 +79,11 @@ MAX_NAME = 24
 """The largest number of characters in the name of a tick."""
 
 HIGHEST = 9.0
-"""The largest height of a figure for which no size was asked, in inches."""
-
-ROOM = 0.8
-"""The width of a panel relative to that of its part of the figure."""
+"""The largest height of the panels if no size was asked, in inches."""
 
 HANDLE = 8
 """The width of the mark and of the gaps of an entry of a legend, in letters."""
 
-WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
-LEGEND_TITLE = "legend.title_fontsize"
 BELOW: Style = {"marker": 7, "linestyle": "none", "size": 1.3}
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -147,16 +144,16 @@ class Chart:
     def parts(self) -> list[Selection]:
         """The values that select each panel that is drawn, row by row."""
         most = MAX_PANELS if self.panels else MAX_SIDE
-        down, across = (spread(side, most) for side in self.sides)
+        down, across = (side[:most] for side in self.sides)
         return [row | column for row in down for column in across]
 
     @property
     def remark(self) -> str:
         """A text with the number of drawn panels; empty if all panels are drawn."""
-        down, across = map(len, self.sides)
-        if len(self.parts) == down * across:
+        n_panels = math.prod(map(len, self.sides))
+        if len(self.parts) == n_panels:
             return ""
-        return f"{len(self.parts)} of {down * across} panels are drawn"
+        return f"{len(self.parts)} of {n_panels} panels are drawn"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -177,21 +174,27 @@ class Chart:
         """
         from matplotlib.figure import Figure
 
-        options = {"figsize": self._inches(title), "layout": "constrained"}
+        n_down, n_across = self.shape
+        width, height = self.size or usual_size(n_across)
+        of_panels = min(HIGHEST, n_down * max(1.8, 0.75 * width / n_across))
+        options = {"figsize": (width, height or of_panels), "layout": "constrained"}
         drawn: Any = on or (make or Figure)(**options)
         # panels of one measured column share their range along y
         share_y: Any = "row" if COLUMN in self.rows else COLUMN not in self.panels
         shared = {"sharex": self.share_x, "sharey": share_y}
         grid = drawn.subplots(*self.shape, squeeze=False, **shared)
-        self._draw_panels(grid)
+        keys = self._draw_panels(grid)
         if grid.size > 1:
             size = points("axes.labelsize")
             drawn.supxlabel(self.named(self.x), fontsize=size)
             if COLUMN not in self.parts[0]:
                 drawn.supylabel(self.named_y({}), fontsize=size)
-        width = drawn.bbox.width / drawn.dpi
-        title = _wrapped(title, width, LEGEND_TITLE)
-        self._add_keys(drawn, grid, width, title=title, loc="outside upper center")
+        title = _wrapped(title, drawn.bbox.width / drawn.dpi, "legend.title_fontsize")
+        legend = _add_legend(drawn, keys, title=title, loc="outside upper center")
+        if not (height or on):
+            n_lines = math.ceil(len(keys) / legend._ncols) + len(title.splitlines())
+            above = LINE * points("legend.fontsize") * n_lines + 0.3
+            drawn.set_figheight(of_panels + above)
         return drawn
 
     def on(self, ax: Axes) -> Axes:
@@ -203,45 +206,10 @@ class Chart:
         figure: Any = ax.figure.figure  # the whole figure, also for a subfigure
         if figure.get_layout_engine() is None:
             figure.set_layout_engine("constrained")
-        grid = np.array([[ax]])
-        self._draw_panels(grid)
-        width = ax.get_window_extent().width / figure.dpi
+        keys = self._draw_panels(np.array([[ax]]))
         above = {"loc": "lower left", "bbox_to_anchor": (0, 1.01), "borderaxespad": 0}
-        self._add_keys(ax, grid, width, **above)
+        _add_legend(ax, keys, **above)
         return ax
-
-    def _inches(self, title: str) -> tuple[float, float]:
-        """Returns the width and the height of the figure."""
-        n_down, n_across = self.shape
-        width, height = self.size or usual_size(n_across)
-        if height is None:
-            handles = [*self.entries()]
-            n_lines = len(handles) / _legend_columns(handles, width)
-            n_lines += len(_wrapped(title, width, LEGEND_TITLE).splitlines())
-            above = LINE * points("legend.fontsize") * n_lines + 0.4
-            least = 2.0 if n_down == 1 else 1.6
-            each = max(least, (0.7 if n_across == 1 else 0.8) * width / n_across)
-            height = min(HIGHEST, n_down * each + above)
-        return width, height
-
-    def _add_keys(self, drawn: Any, grid: Any, width: float, **options: Any) -> None:
-        """Adds the legend, whose entries include the marks that panels name, and the
-        scale of the colours.
-        """
-        handles = {artist.get_label(): artist for artist in self.entries()}
-        for ax in grid.flat:
-            for artist, name in zip(*ax.get_legend_handles_labels(), strict=True):
-                handles[name] = artist
-        if handles or options.get("title"):
-            every = [*handles.values()]
-            n_columns = _legend_columns(every, width)
-            legend = drawn.legend(handles=every, ncols=n_columns, **options)
-            legend.get_title().set_multialignment("center")
-        first = self.layers[0]
-        if isinstance(first, Pixels) and not first.names:
-            panels = [ax for ax in grid.flat if ax.get_visible()]
-            shown = {"label": first.legend or first.y, "fraction": 0.05, "pad": 0.02}
-            panels[0].figure.colorbar(first.colours, ax=panels, **shown)
 
     def named(self, name: str) -> str:
         """Returns the label of an axis."""
@@ -251,20 +219,35 @@ class Chart:
         """Returns the label along y of the panel that these values select."""
         return self.named(values.get(COLUMN, self.y or self.layers[0].y))
 
-    def _draw_panels(self, grid: Any) -> None:
-        """Draws all panels; those that nothing was run for are left empty."""
+    def _line_keys(self) -> dict[str, Artist]:
+        """Returns the entries of the lines in the legend, such as d = 64."""
+        panel, first = Panel(None, Axis("", ()), None, {}), self.layers[0]
+        measured = common((first.y, "tried"), self.table)
+        for values, style in self.groups[:MAX_LINES]:
+            names = [settings(values, self.labels)] if self.lines else []
+            if where(self.table, values)[measured].isna().all(axis=None):
+                names.append(NO_VALUES)
+            if names:
+                panel.add_key(": ".join(names), first.usual | style)
+        return panel.keys
+
+    def _draw_panels(self, grid: Any) -> dict[str, Artist]:
+        """Draws all panels, and returns the entries of the legend. Panels that nothing
+        was run for are left empty.
+        """
         axes = [*grid.flat]
         for ax in axes[len(self.parts) :]:
             ax.set_visible(False)
+        keys = self._line_keys()
         panels = []
         for ax, values in zip(axes, self.parts, strict=False):
-            panels.append(self._draw_panel(ax, values))
+            panels.append(self._draw_panel(ax, values, keys))
         for panel, values in zip(panels, self.parts, strict=True):
             ax = panel.ax
             _set_ticks(ax, "x", panel.x)  # ticks need the limits of all panels
             if panel.y:
                 _set_ticks(ax, "y", panel.y)
-            elif panel.is_log:
+            elif ax.get_yscale() == "log":
                 _set_log_ticks(ax.yaxis)
             if grid.size == 1:
                 ax.set(xlabel=self.named(self.x), ylabel=self.named_y(values))
@@ -274,22 +257,29 @@ class Chart:
         if self.share_x:
             for upper, lower in zip(axes, axes[grid.shape[1] :], strict=False):
                 upper.tick_params(labelbottom=not lower.get_visible())
+        first = self.layers[0]
+        if isinstance(first, Pixels) and not first.names:
+            shown = {"label": first.legend or first.y, "fraction": 0.05, "pad": 0.02}
+            visible = [ax for ax in axes if ax.get_visible()]
+            visible[0].figure.colorbar(first.colours, ax=visible, **shown)
+        return keys
 
-    def _draw_panel(self, ax: Axes, values: Selection) -> Panel:
+    def _draw_panel(self, ax: Any, values: Selection, keys: Any) -> Panel:
         """Draws the layers of a panel, and returns the panel."""
         rows = self.table if self.share_x else where(self.table, values)
-        x, y = Axis.of(rows, self.x), Axis.of(rows, self.y) if self.y else None
+        x, y = Axis(self.x, ordered(rows[self.x])), None
         x.scale(ax, "x")
         scale = self._scale(values)
-        if y:
+        if self.y:
+            y = Axis(self.y, ordered(rows[self.y]))
             y.scale(ax, "y")
         elif scale == "log":
             ax.set_yscale("log")
-        panel = Panel(ax, x, y)
+        panel = Panel(ax, x, y, keys)
         for layer in self.layers:
             self._draw_layer(panel, layer, values)
         ax.grid(not y)
-        if panel.has_names and not y:
+        if x.kind == "names" and not y:
             ax.set_xlim(-0.5, len(x.values) - 0.5)
         if scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
@@ -299,9 +289,7 @@ class Chart:
         """Returns the scale along y of the panel that these values select."""
         if self.scale or self.y:
             return self.scale
-        rows = self.table
-        if COLUMN in values:
-            rows = where(rows, {COLUMN: values[COLUMN]})
+        rows = where(self.table, {COLUMN: values.get(COLUMN)})
         heights = rows[self.layers[0].y]
         if "lo" in rows and (heights.dropna() > 0).all():
             return "log"
@@ -309,36 +297,53 @@ class Chart:
 
     def _draw_layer(self, panel: Panel, layer: Layer, values: Selection) -> None:
         """Draws each line of a layer. Lines that share places are side by side."""
-        ax, rows = panel.ax, where(layer.table, values)
-        up = panel.y.place(rows[panel.y.name]) if panel.y else floats(rows[layer.y])
-        rows = rows.assign(**{X: panel.x.place(rows[self.x]), Y: up})
+        ax, is_first = panel.ax, layer is self.layers[0]
+        is_log = ax.get_yscale() == "log"
+        rows = where(layer.table, values)
+        heights = panel.y.place(rows[self.y]) if self.y else floats(rows[layer.y])
+        rows = rows.assign(**{X: panel.x.place(rows[self.x]), Y: heights})
         rows = rows.sort_values(X, kind="stable")
         lines = self.groups
-        if not {*self.lines} & {*rows} and (self.lines or layer is not self.layers[0]):
+        if not {*self.lines} & {*rows} and (self.lines or not is_first):
             lines = [({}, {"color": ink()})]
-        is_aside = layer.is_aside(panel) and rows[X].nunique() <= len(rows) / 2
+        if layer.legend and len(layer.table) and not isinstance(layer, Pixels):
+            panel.add_key(layer.legend, layer.usual | layer.style)
+        is_aside = panel.x.kind == "names" or layer.usual.get("linestyle") == "none"
+        is_aside = is_aside and not panel.y and rows[X].nunique() <= len(rows) / 2
         limits = ax.dataLim.frozen().intervaly
         for i, (selected, style) in enumerate(lines):
+            part = where(rows, selected)
+            style = layer.usual | style | layer.style
             if is_aside:
                 aside = (i - (len(lines) - 1) / 2) * min(2.5, 4 / len(lines))
-                style = style | {"transform": _moved(ax, aside)}
-            part = where(rows, selected)
-            if panel.is_log:
-                part = _mark_below(ax, part, style | layer.style)
+                style["transform"] = _moved(ax, aside)
+            if is_log:
+                part = _mark_below(panel, part, style)
             layer.draw(panel, part, style)
-        # without the shift to a side, and what may lie beyond the limits of y
-        ax.dataLim.intervaly = limits  # pyright: ignore[reportAttributeAccessIssue]
-        for name in layer.heights(panel):
+            for name, mark, marked in hollow(panel, part):
+                if len(marked):
+                    panel.add_key(name, {"marker": "o"} | HOLLOW | mark)
+                    ax.plot(marked[X], marked[Y], **keywords(style | mark | HOLLOW))
+        # the limits of y leave out the ends of open intervals and, on a log axis, bands
+        # and predictions
+        ax.dataLim.intervaly = limits
+        names = [Y, "tried"]
+        if not getattr(layer, "across", False):
+            names += ["lo", "hi"]
+        if not is_log:
+            names += ["low", "high"]
+        elif isinstance(layer, Polyline) and not is_first:
+            names = []
+        for name in common(names, rows):
             ends = floats(rows[[X, name]])
-            if panel.is_log:
+            if is_log:
                 ends = ends[ends[:, 1] > 0]
             ax.update_datalim(ends[np.isfinite(ends).all(axis=1)])
 
-    def _title(self, ax: Axes, values: Selection) -> None:
+    def _title(self, ax: Any, values: Selection) -> None:
         """Sets the labels of a panel: the settings in which the panels differ."""
-        at: Any = ax.get_subplotspec()
-        inches = np.divide(ax.figure.bbox.size, ax.figure.dpi)
-        height, width = ROOM * inches[::-1] / self.shape
+        at = ax.get_subplotspec()
+        width, height = ax.get_window_extent().size / ax.figure.dpi
         if not self.rows or at.is_first_row():
             title = self._settings(values, [*self.panels, *self.columns])
             ax.set_title(_wrapped(title, width, "axes.titlesize"), pad=3)
@@ -355,79 +360,54 @@ class Chart:
         shown = without(names, [COLUMN])
         return settings({name: values[name] for name in shown}, self.labels)
 
-    def entries(self) -> Iterator[Artist]:
-        """Yields the entries of the legend, such as d = 64 for a line."""
-        first = self.layers[0]
-        bare: Style = {}
-        if isinstance(first, Points) and not first.joined:
-            bare["linestyle"] = "none"
-        for values, style in spread(self.groups, MAX_LINES):
-            names = [settings(values, self.labels)] if self.lines else []
-            rows = where(self.table, values)
-            if not len(rows[common((first.y, "tried"), rows)].dropna(how="all")):
-                names.append(NO_VALUES)
-            if names:
-                yield entry(": ".join(names), **style | bare)
-        for layer in self.layers:
-            yield from layer.entries()
 
-
-def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """Returns at most `most` of the items, evenly spaced from the first to the last."""
-    kept = np.linspace(0, len(items) - 1, min(most, len(items))).round().astype(int)
-    return [items[i] for i in kept]
-
-
-def _moved(ax: Axes, aside: float) -> Any:
+def _moved(ax: Any, aside: float) -> Any:
     """Returns the transform of marks that are moved by `aside` points to the right."""
     from matplotlib.transforms import ScaledTranslation
 
-    inches: Any = ax.figure.dpi_scale_trans
+    inches = ax.figure.dpi_scale_trans
     return ax.transData + ScaledTranslation(aside / 72, 0, inches)
 
 
-def _mark_below(ax: Axes, rows: Table, style: Style) -> Table:
+def _mark_below(panel: Panel, rows: Table, style: Style) -> Table:
     """Marks values that have no place on a log axis; returns the rows without them."""
     lost = rows[Y] <= 0
     if lost.any():
-        shown: Style = keywords(style | BELOW)
-        shown |= {"transform": ax.get_xaxis_transform(), "clip_on": False}
-        shown["label"] = "0 or less, below the axis"
-        ax.plot(rows[X][lost], np.zeros(lost.sum()), **shown)
+        panel.add_key("0 or less, below the axis", BELOW)
+        style = keywords(style | BELOW)
+        style |= {"transform": panel.ax.get_xaxis_transform(), "clip_on": False}
+        panel.ax.plot(rows[X][lost], np.zeros(lost.sum()), **style)
     return rows.assign(**{Y: rows[Y].mask(lost)})
 
 
-def _set_ticks(ax: Axes, which: Any, axis: Axis) -> None:
+def _set_ticks(ax: Any, which: str, axis: Axis) -> None:
     """Sets the ticks of an axis at its values, as far as they have room, or else at
     round numbers. The limits must be set before.
     """
-    ruler: Any = getattr(ax, f"{which}axis")
+    ruler = getattr(ax, f"{which}axis")
     has_names = axis.kind == "names"
     if not has_names and (axis.name == "N" or len(axis.values) > MOST_TICKS):
         if axis.kind != "linear":
             _set_log_ticks(ruler)
         return
     names = [text(value, MAX_NAME) for value in axis.values]
-    box = ax.get_window_extent()
-    inches = (box.width if which == "x" else box.height) / ax.figure.dpi
+    inches = ax.get_window_extent().size["xy".index(which)] / ax.figure.dpi
     size = points(f"{which}tick.labelsize")
-    room = [LETTER * size * (len(name) + 1) for name in names]
-    rotation = 0
-    if which == "x" and has_names and len(room) * max(room) > inches:
-        rotation = 90
-    if rotation or which == "y":
-        room = [LINE * size] * len(names)
+    room = LETTER * size * (np.array([*map(len, names)]) + 1)
+    is_vertical = which == "x" and has_names and len(room) * max(room) > inches
+    if is_vertical or which == "y":
+        room[:] = LINE * size
     transform = ruler.get_transform().transform
     low, high = transform(np.array(ruler.get_view_interval()))
-    places = axis.place(axis.values)
-    spots = (transform(places) - low) * inches / (high - low)
+    spots = (transform(axis.places) - low) * inches / (high - low)
     # a label may reach a little beyond the axis, but not into the next panel
     kept, free = [], inches + 0.12
     for i in reversed(range(len(names))):
         if spots[i] + room[i] / 2 < free:
             kept.append(i)
             free = spots[i] - room[i] / 2
-    ruler.set_ticks(places[kept], [names[i] for i in kept], rotation=rotation)
+    shown = [names[i] for i in kept]
+    ruler.set_ticks(axis.places[kept], shown, rotation=90 * is_vertical)
     ruler.set_ticks([], minor=True)
 
 
@@ -462,14 +442,19 @@ def _wrapped(shown: str, inches: float, setting: str) -> str:
     such as d = 64 is one word. `setting` is that of the size of the text.
     """
     letters = max(8, int(inches / (LETTER * points(setting))))
+    whole_words: Any = {"break_long_words": False, "break_on_hyphens": False}
     lines = []
     for line in shown.replace(" = ", "\xa0=\xa0").splitlines():
-        lines.append(textwrap.fill(line, letters, **WHOLE_WORDS))
+        lines.append(textwrap.fill(line, letters, **whole_words))
     return "\n".join(lines).replace("\xa0", " ")
 
 
-def _legend_columns(handles: Sequence[Artist], width: float) -> int:
-    """Returns the number of columns of a legend that fit into `width` inches."""
-    longest = max([0, *(len(str(handle.get_label())) for handle in handles)])
-    letter = LETTER * points("legend.fontsize")
-    return max(1, int(width / (letter * (HANDLE + longest))))
+def _add_legend(drawn: Any, keys: dict[str, Artist], **options: Any) -> Any:
+    """Adds a legend with as many columns as fit into the width of `drawn`."""
+    inches = drawn.get_window_extent().width / drawn.figure.figure.dpi
+    letters = inches / (LETTER * points("legend.fontsize"))
+    longest = max(map(len, keys), default=0)
+    n_columns = max(1, int(letters / (HANDLE + longest)))
+    legend = drawn.legend(handles=[*keys.values()], ncols=n_columns, **options)
+    legend.get_title().set_multialignment("center")
+    return legend

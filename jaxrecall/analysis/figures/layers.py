@@ -14,23 +14,21 @@ The rows that a layer draws have the columns X and Y, their places along both ax
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ...model.values import is_missing
-from ..fit.columns import Table, common, groups
+from ..fit.columns import Table, groups
 from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.transforms import Transform
 
 Selection = dict[str, Any]
 """A dict from column to value, which selects the rows that have these values."""
@@ -38,7 +36,7 @@ Selection = dict[str, Any]
 X, Y = "_x", "_y"
 """The columns of numbers with the places of rows along both axes."""
 
-HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True}
+HOLLOW: Style = {"linestyle": "none", "size": 1.3, "open": True, "zorder": 4}
 THEORY: Style = {"linestyle": DASH, "marker": "none", "width": 0.75}
 
 
@@ -51,79 +49,61 @@ class Axis:
     """
 
     name: str
-    values: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, rows: Table, name: str) -> Axis:
-        """Returns the axis of a column."""
-        return cls(name, tuple(ordered(rows[name])))
+    values: Sequence[Any]
 
     @cached_property
     def kind(self) -> str:
         """The scale that suits the values: "log", "symlog", "linear" or "names"."""
-        are_names = any(isinstance(value, (str, bool)) for value in self.values)
-        sizes = [abs(value) for value in self.values if not are_names and value]
-        if not sizes or min(sizes) < 1e-100 or max(sizes) > 1e100:
-            return "names"  # matplotlib cannot draw such numbers
-        if min(self.values) < 0:
+        if any(isinstance(value, (str, bool)) for value in self.values):
+            return "names"
+        if not any(self.values) or min(self.values) < 0:
             return "linear"
         return "symlog" if 0 in self.values else "log"
 
-    def place(self, values: Iterable[Any]) -> np.ndarray:
+    @property
+    def places(self) -> np.ndarray:
+        """The places of the values."""
+        return self.place(pd.Series(self.values, dtype=object))
+
+    def place(self, column: Table) -> np.ndarray:
         """Returns the place of each value: the number itself, or the rank of a name."""
         if self.kind != "names":
-            return np.array([*values], dtype=float)
-        rank = {value: float(i) for i, value in enumerate(self.values)}
-        return np.array([rank.get(value, np.nan) for value in values])
+            return floats(column)
+        ranks = pd.Index(self.values, dtype=object).get_indexer([*column])
+        return np.where(ranks < 0, np.nan, ranks)
 
-    def scale(self, ax: Axes, which: Literal["x", "y"]) -> Transform:
-        """Sets the scale of `ax`; returns the transform that makes it linear."""
+    def scale(self, ax: Any, which: str) -> None:
+        """Sets the scale of `ax` along "x" or "y"."""
+        if self.kind == "names":
+            return
         options = {}
         if self.kind == "symlog":
             options = {"linthresh": self.values[1], "linscale": 0.6}
-        scale = "linear" if self.kind == "names" else self.kind
-        getattr(ax, f"set_{which}scale")(scale, **options)
-        return getattr(ax, f"{which}axis").get_transform()
-
-    def edges(self, ax: Axes, which: Literal["x", "y"]) -> np.ndarray:
-        """Returns the edges of pixels: in the middle between two places, and half a
-        step beyond the first and the last.
-        """
-        transform = self.scale(ax, which)
-        spots = transform.transform(self.place(self.values))
-        step = np.diff(spots) if len(spots) > 1 else np.array([0.3])
-        before = spots[:1] - step[0] / 2
-        after = spots[-1:] + step[-1] / 2
-        between = (spots[:-1] + spots[1:]) / 2
-        return transform.inverted().transform(np.concatenate([before, between, after]))
+        getattr(ax, f"set_{which}scale")(self.kind, **options)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """The Axes of a panel, and the axes of the figure; `y` is None but in a map."""
+class Panel(NamedTuple):
+    """The Axes of a panel, the axes of the figure, and the entries of its legend by
+    their names. `y` is None but in a map.
+    """
 
-    ax: Axes
+    ax: Any
     x: Axis
-    y: Axis | None
+    y: Any
+    keys: dict[str, Artist]
 
-    @property
-    def has_names(self) -> bool:
-        return self.x.kind == "names"
+    def add_key(self, name: str, style: Style) -> None:
+        """Adds an entry to the legend."""
+        from matplotlib.lines import Line2D
 
-    @property
-    def is_log(self) -> bool:
-        return self.ax.get_yscale() == "log"
+        style = keywords({"color": ink()} | style)
+        self.keys.setdefault(name, Line2D([], [], label=name, **style))
 
     def over(self, rows: Table, name: str) -> np.ma.MaskedArray:
         """Returns a column over the places of both axes, masked where it is missing."""
-        x, y = self.x, self.y or self.x
         z = rows.pivot(index=Y, columns=X, values=name)
-        z = z.reindex(index=y.place(y.values), columns=x.place(x.values))
+        z = z.reindex(index=self.y.places, columns=self.x.places)
         return np.ma.masked_invalid(floats(z))
-
-
-Hollow = tuple[str, Style, Table]
-"""A kind of hollow marks: the name in the legend, the style, and the marked rows."""
 
 
 @dataclass(frozen=True)
@@ -143,85 +123,42 @@ class Layer:
     legend: str = ""
     style: Style = field(default_factory=dict)
 
+    @property
+    def usual(self) -> Style:
+        """The style that those of the lines and of the layer override."""
+        return {}
+
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
         """Draws the rows of a line, from left to right, in a panel."""
         raise NotImplementedError
-
-    def heights(self, panel: Panel) -> Sequence[str]:
-        """Returns the columns whose values must be inside the limits of y."""
-        return ()
-
-    def is_aside(self, panel: Panel) -> bool:
-        """Whether marks of several lines at one place stand side by side."""
-        return panel.has_names
-
-    @property
-    def usual(self) -> Style:
-        """The style of the entry in the legend, which `style` overrides."""
-        return {}
-
-    def entries(self) -> Iterator[Artist]:
-        """Yields the entries of the layer in the legend."""
-        if self.legend and len(self.table):
-            yield entry(self.legend, **self.usual | self.style)
-        for name, style, rows in self.hollow(self.table):
-            if len(rows):
-                yield entry(name, **HOLLOW | {"marker": "o"} | style)
-
-    def hollow(self, rows: Table) -> Iterator[Hollow]:
-        """Yields each kind of hollow marks among rows."""
-        return iter(())
-
-    def draw_hollow(self, panel: Panel, rows: Table, style: Style) -> None:
-        """Draws the hollow marks of a line over its other marks."""
-        for _, mark, marked in self.hollow(rows):
-            if len(marked):
-                panel.ax.plot(marked[X], marked[Y], **style | mark | keywords(HOLLOW))
 
 
 @dataclass(frozen=True)
 class Polyline(Layer):
     """Values that lines join along x, with a band between columns `low` and `high`.
 
-    Values with few seeds, according to the column n_seeds, are hollow and not joined.
-    Those of places where some seeds have no value, according to n_lost, are hollow.
-    Along an axis of names nothing is joined, and bars replace the band. `each` is a
-    column that divides a line into several lines.
+    Values with few seeds, according to the columns n_seeds and n_lost, are hollow and
+    not joined. Those of places where some seeds have no value are hollow. Along an axis
+    of names nothing is joined, and bars replace the band. `each` is a column that
+    divides a line into several lines.
     """
 
     each: str = ""
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
-        style = keywords(style | self.style)
-        if panel.has_names:
-            style["linestyle"] = "none"
+        style = keywords(style)
         for _, part in groups(rows, filter(None, [self.each])):
             joined = part[~few_seeds(part)]
+            if panel.x.kind == "names":
+                bars = _bars(joined, Y, "low", "high")
+                unjoined = style | {"linestyle": "none", "elinewidth": 0.8}
+                panel.ax.errorbar(joined[X], joined[Y], bars, **unjoined)
+                continue
             panel.ax.plot(joined[X], joined[Y], **style)
             if "low" in part:
-                _draw_band(panel, joined, style)
-            self.draw_hollow(panel, part, style)
-
-    def heights(self, panel: Panel) -> Sequence[str]:
-        if not panel.is_log:
-            return [Y, *common(("low", "high"), self.table)]
-        # on a log axis, predictions and bands may lie beyond the limits
-        return [Y] if "n_seeds" in self.table else []
-
-    def hollow(self, rows: Table) -> Iterator[Hollow]:
-        if "n_lost" in rows:
-            known = rows[rows[self.y].notna()]
-            yield LOST, {"linestyle": "-"}, known[known["n_lost"] > 0]
-        yield "few seeds", {}, rows[few_seeds(rows)]
-
-
-def _draw_band(panel: Panel, rows: Table, style: Style) -> None:
-    ends, color = (rows[X], rows["low"], rows["high"]), style["color"]
-    if panel.has_names:
-        moved = style.get("transform", panel.ax.transData)
-        panel.ax.vlines(*ends, linewidth=0.8, color=color, transform=moved)
-    else:
-        panel.ax.fill_between(*ends, color=color, alpha=0.2, linewidth=0)
+                band = joined[X], joined["low"], joined["high"]
+                shade = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
+                panel.ax.fill_between(*band, **shade)
 
 
 @dataclass(frozen=True)
@@ -242,48 +179,16 @@ class Points(Layer):
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
         known = rows[rows[Y].notna()]
-        shown = self.usual | keywords(style | self.style)
-        if panel.has_names or not self.joined:
-            shown["linestyle"] = "none"
+        style = keywords(style)
+        if panel.x.kind == "names" or not self.joined:
+            style["linestyle"] = "none"
         if self.across:
-            shown |= {"elinewidth": 2.2, "zorder": 5, "xerr": _bars(known, X)}
+            style |= {"elinewidth": 2.2, "zorder": 5}
+            style["xerr"] = _bars(known, X, "lo", "hi")
         else:
-            shown |= {"elinewidth": 0.8, "zorder": 3, "yerr": _bars(known, Y)}
-            shown["capsize"] = 1.5
-        panel.ax.errorbar(known[X], known[Y], **shown)
-        self.draw_hollow(panel, rows, style | {"zorder": 4})
-
-    def heights(self, panel: Panel) -> Sequence[str]:
-        bars = () if self.across else ("lo", "hi")
-        return [Y, *common(("tried", *bars), self.table)]
-
-    def is_aside(self, panel: Panel) -> bool:
-        return not (panel.y or self.across or self.joined)
-
-    def hollow(self, rows: Table) -> Iterator[Hollow]:
-        if "tried" not in rows:
-            return
-        is_open = rows["tried"].notna()
-        yield LOST, {"linestyle": "-"}, rows[~is_open & (rows["state"] == LOST)]
-        rows = rows.assign(**{Y: rows["tried"]})[is_open]
-        is_above, levels_off = rows["censored"] == "left", rows["state"] == PLATEAU
-        yield "levels off before", {"marker": "X"}, rows[levels_off]
-        beyond = rows[~is_above & ~levels_off]
-        yield "not reached, crosses above", {"marker": "^"}, beyond
-        yield "crosses below", {"marker": "v"}, rows[is_above]
-
-
-def _bars(rows: Table, name: str) -> np.ndarray | None:
-    """(2, n): the lengths of the bars below and above the values of a column, or None.
-
-    The bar of an open interval ends beyond the limits of the figure.
-    """
-    if not {"lo", "hi"} <= {*rows}:
-        return None
-    values = floats(rows[[name, "lo", "hi"]]).T
-    beyond = 1e3 * np.abs(values[np.isfinite(values)]).max(initial=0.0)
-    value, low, high = values.clip(-beyond, beyond)
-    return np.nan_to_num(np.stack([value - low, high - value])).clip(0)
+            style |= {"elinewidth": 0.8, "zorder": 3, "capsize": 1.5}
+            style["yerr"] = _bars(known, Y, "lo", "hi")
+        panel.ax.errorbar(known[X], known[Y], **style)
 
 
 @dataclass(frozen=True)
@@ -310,36 +215,32 @@ class Pixels(Layer):
             styles = line_styles([{self.y: name} for name in self.names])
             listed = ListedColormap([style["color"] for style in styles])
             return ScalarMappable(Normalize(-0.5, len(styles) - 0.5), listed)
-        if scale_of(self.table[self.y]) == "fraction":
-            return ScalarMappable(Normalize(0.0, 1.0))
-        values = floats(self.table[self.y])
-        known = values[np.isfinite(values)]
-        return ScalarMappable(Normalize(known.min(), known.max()))
+        values = self.table[self.y]
+        ends = values.min(), values.max()
+        if scale_of(values) == "fraction":
+            ends = 0.0, 1.0
+        return ScalarMappable(Normalize(*ends))
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
-        hatched = {"facecolor": paper(), "edgecolor": "0.8", "hatch": "////"}
-        panel.ax.patch.set(**hatched)
-        if self.names:
-            number = {name: float(i) for i, name in enumerate(self.names)}
-            rows = rows.assign(**{self.y: rows[self.y].astype(object).map(number)})
-        along_x = panel.x.edges(panel.ax, "x")
-        along_y = (panel.y or panel.x).edges(panel.ax, "y")
-        shown: Style = {"norm": self.colours.norm, "cmap": self.colours.cmap}
-        shown |= {"linewidth": 0.2, "edgecolors": "face", "zorder": 1}
-        z = panel.over(rows, self.y)
-        panel.ax.pcolormesh(along_x, along_y, z, **shown)
-        if np.ma.is_masked(z):
-            why = "no values" if rows[self.y].isna().any() else "not tested"
-            panel.ax.fill([], [], **hatched, linewidth=0, label=why)
-        panel.ax.set(xlim=along_x[[0, -1]], ylim=along_y[[0, -1]])
-
-    def entries(self) -> Iterator[Artist]:
         from matplotlib.patches import Patch
 
-        there = {*self.table[self.y]}
+        ax, colours = panel.ax, self.colours
         for i, name in enumerate(self.names):
-            if name in there:
-                yield Patch(facecolor=self.colours.to_rgba(i), label=name)
+            if name in {*self.table[self.y]}:
+                panel.keys[name] = Patch(facecolor=colours.to_rgba(i), label=name)
+        hatched = {"facecolor": paper(), "edgecolor": "0.8", "hatch": "////"}
+        ax.patch.set(**hatched)
+        if self.names:
+            rows = rows.assign(**{self.y: Axis("", self.names).place(rows[self.y])})
+        across = _edges(ax.xaxis, panel.x.places)
+        up = _edges(ax.yaxis, panel.y.places)
+        shown: Style = {"norm": colours.norm, "cmap": colours.cmap, "zorder": 1}
+        z = panel.over(rows, self.y)
+        ax.pcolormesh(across, up, z, linewidth=0.2, edgecolors="face", **shown)
+        if np.ma.is_masked(z):
+            why = "no values" if rows[self.y].isna().any() else "not tested"
+            panel.keys[why] = Patch(**hatched, linewidth=0, label=why)
+        ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])
 
 
 @dataclass(frozen=True)
@@ -349,19 +250,18 @@ class Contour(Layer):
     level: float = 0.5
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
-        ax, x, y = panel.ax, panel.x, panel.y or panel.x
-        z = panel.over(rows, self.y)
+        ax, z = panel.ax, panel.over(rows, self.y)
         if min(z.shape) < 2:
             return
-        shown = keywords({"linestyle": "-", "width": 1.0} | style | self.style)
+        style = keywords({"linestyle": "-", "width": 1.0} | style)
         ax.contour(
-            x.scale(ax, "x").transform(x.place(x.values)),
-            y.scale(ax, "y").transform(y.place(y.values)),
+            ax.xaxis.get_transform().transform(panel.x.places),
+            ax.yaxis.get_transform().transform(panel.y.places),
             z,
             levels=[self.level],
-            colors=shown["color"],
-            linestyles=[shown["linestyle"]],
-            linewidths=shown["linewidth"],
+            colors=style["color"],
+            linestyles=[style["linestyle"]],
+            linewidths=style["linewidth"],
             zorder=3,
             corner_mask=False,
             # interpolation is linear along the drawn axes
@@ -369,11 +269,46 @@ class Contour(Layer):
         )
 
 
-def entry(named: str, **style: Any) -> Artist:
-    """Returns an entry of a legend with this name and style."""
-    from matplotlib.lines import Line2D
+def hollow(panel: Panel, rows: Table) -> Iterator[tuple[str, Style, Table]]:
+    """Yields each kind of hollow marks among means over seeds, or among thresholds: the
+    name in the legend, the style, and the marked rows.
+    """
+    if "n_lost" in rows and not panel.y:
+        yield LOST, {"linestyle": "-"}, rows[(rows["n_lost"] > 0) & rows[Y].notna()]
+        yield "few seeds", {}, rows[few_seeds(rows)]
+    if "tried" in rows:
+        is_open = rows["tried"].notna()
+        yield LOST, {}, rows[~is_open & (rows["state"] == LOST)]
+        rows = rows.assign(**{Y: rows["tried"]})[is_open]
+        is_above, levels_off = rows["censored"] == "left", rows["state"] == PLATEAU
+        beyond = rows[~is_above & ~levels_off]
+        yield "levels off before", {"marker": "X"}, rows[levels_off]
+        yield "not reached, crosses above", {"marker": "^"}, beyond
+        yield "crosses below", {"marker": "v"}, rows[is_above]
 
-    return Line2D([], [], label=named, **keywords({"color": ink()} | style))
+
+def _bars(rows: Table, middle: str, low: str, high: str) -> np.ndarray | None:
+    """(2, n): the lengths of the bars below and above the values of a column, or None.
+
+    The bar of an open interval ends beyond the limits of the figure.
+    """
+    if low not in rows:
+        return None
+    values = floats(rows[[middle, low, high]]).T
+    beyond = 1e3 * np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    value, least, most = values.clip(-beyond, beyond)
+    return np.nan_to_num(np.stack([value - least, most - value])).clip(0)
+
+
+def _edges(ruler: Any, places: np.ndarray) -> np.ndarray:
+    """Returns the edges of pixels: in the middle between two places, and half a step
+    beyond the first and the last.
+    """
+    transform = ruler.get_transform()
+    spots = transform.transform(places)
+    steps = np.diff(spots) if len(spots) > 1 else np.array([0.3])
+    lower = spots - np.append(steps[:1], steps[: len(spots) - 1]) / 2
+    return transform.inverted().transform(np.append(lower, spots[-1] + steps[-1] / 2))
 
 
 def floats(table: Table) -> np.ndarray:
@@ -438,10 +373,7 @@ def scale_of(column: Table) -> str:
     The scale is "fraction" if all values are between 0 and 1. It is "log" if they are
     positive and span more than a factor of 20, and otherwise "linear".
     """
-    values = floats(column)
-    known = values[np.isfinite(values)]
-    if not len(known) or (known.min() >= 0 and known.max() <= 1):
+    low, high = column.min(), column.max()
+    if column.isna().all() or (low >= 0 and high <= 1):
         return "fraction"
-    if known.min() > 0 and known.max() > 20 * known.min():
-        return "log"
-    return "linear"
+    return "log" if 0 < 20 * low < high else "linear"

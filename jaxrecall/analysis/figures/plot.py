@@ -170,9 +170,7 @@ def figure(
     has_lines = bool(colour) or lines is not None
     if "seed" in df:
         df = _at_steps(df, *axes, *others, *measured)
-        parts, more = _means(df, roles, axes, measured, others, has_lines, band)
-    else:
-        parts, more = _marks(df, axes, measured, others, has_lines)
+    parts, more = _tables(df, roles, axes, measured, others, has_lines, band)
     named += more
     table, shown = parts[0], measured[0]
     if len(parts) > 1:
@@ -205,7 +203,7 @@ def figure(
     return _drawn(chart, style, on)
 
 
-def _means(
+def _tables(
     df: Table,
     roles: Roles,
     axes: Sequence[str],
@@ -214,52 +212,37 @@ def _means(
     has_lines: bool,
     band: str,
 ) -> tuple[list[Table], list[str]]:
-    """Returns a table of means over seeds for each measured column, and further lines.
+    """Returns a table for each measured column, and the columns of further lines.
 
-    `others` are the columns of lines and panels. The axes without a place make lines,
-    unless `has_lines`.
+    A table of runs gives means over seeds, and any other table its own rows. `others`
+    are the columns of lines and panels. Columns without a place that tell rows apart
+    make lines, unless `has_lines`. Then, UsageError is raised.
     """
     placed = [*axes, *others]
-    rows = rows_of(df, roles)
+    places = PLACES if len(axes) == 1 else MAP_PLACES
+    is_runs = "seed" in df
+    rows = rows_of(df, roles) if is_runs else with_tried(df)
     for name in common([*placed, *measured], common(LAW_FIELDS, df)):
         rows[name] = df.loc[rows.index, name]  # the texts of laws have parameters
+    if len(measured) > 1:
+        rows = rows.drop(columns=common(("lo", "hi"), rows))
     expect_columns(rows, [*placed, *measured])
-    _expect_numbers(rows, measured)
-    free = PLACES if len(axes) == 1 else MAP_PLACES
-    runs = Runs(df, rows, roles)
-    lines = runs.check(placed, measured, free, makes_lines=not has_lines)
-    by = [*placed, *lines]
-    means = []
-    for name in measured:
-        means.append(averaged(tried(rows, roles, name), by, name, band))
-    return means, lines
-
-
-def _marks(
-    df: Table,
-    axes: Sequence[str],
-    measured: Sequence[str],
-    others: Sequence[str],
-    has_lines: bool,
-) -> tuple[list[Table], list[str]]:
-    """Returns a table of estimates for each measured column, and further lines.
-
-    Raises UsageError if several estimates would have one place.
-    """
-    rows = df.drop(columns=common(("lo", "hi"), df)) if len(measured) > 1 else df
-    placed = [*axes, *others]
-    expect_columns(rows, [*placed, *measured])
-    if len(axes) == 1:
+    if is_runs or len(axes) == 1:
         _expect_numbers(rows, measured)
+    if is_runs:
+        runs = Runs(df, rows, roles)
+        lines = runs.check(placed, measured, places, makes_lines=not has_lines)
+        by = [*placed, *lines]
+        means = []
+        for name in measured:
+            means.append(averaged(tried(rows, roles, name), by, name, band))
+        return means, lines
     names = _axes_of_marks(df, [*placed, *measured])
     lines = [] if has_lines else tell_apart(rows, placed, names)
     drawn = rows.dropna(subset=[*measured], how="all")
-    free = PLACES if len(axes) == 1 else MAP_PLACES
     if several := tell_apart(drawn, [*placed, *lines], [*names, *measured]):
-        refuse_several(df, drawn, several, free)
-    if {"censored", "N_below", "N_above"} <= {*rows}:
-        rows = with_tried(rows)
-    return [rows for _ in measured], lines
+        refuse_several(df, drawn, several, places)
+    return [rows] * len(measured), lines
 
 
 def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
@@ -397,7 +380,8 @@ def accuracy(
     if theta is not None and x == runs.along:
         marks = runs.thresholds(runs.fitted([theta]), theta)
     predicted = _theory(runs) if theory else None
-    return _on(charts.accuracy(runs, x, by, [], marks, predicted), ax, predicted)
+    chart = charts.accuracy(runs, x, by, [], marks, predicted)
+    return _on(chart, ax, runs, predicted)
 
 
 def critical_n(
@@ -442,12 +426,11 @@ def critical_n(
             f"x: no axis but {runs.along} varies; give a table with two values of"
             " another axis"
         )
-    if several := tell_apart(runs.rows, [x, *by], runs.axes):
-        refuse_several(runs.given, runs.rows, several)
+    panels = tell_apart(runs.rows, [x, *by], runs.axes)
     predicted = Theory(runs) if theory else None
     estimates = runs.fitted([theta])
-    chart = charts.critical(runs, estimates, theta, x, by, [], predicted)
-    return _on(chart, ax, predicted)
+    chart = charts.critical(runs, estimates, theta, x, by, panels, predicted)
+    return _on(chart, ax, runs, predicted)
 
 
 def phase(
@@ -491,9 +474,7 @@ def phase(
     check_one_place([x, y], "x, y")
     predicted = Theory(runs) if theory else None
     chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, predicted)
-    if chart.panels:
-        refuse_several(runs.given, runs.rows, chart.panels)
-    return _on(chart, ax, predicted)
+    return _on(chart, ax, runs, predicted)
 
 
 def collapse(
@@ -536,7 +517,7 @@ def collapse(
             f"theta: {n_crossing} of {n_cells} configurations cross accuracy"
             f" {theta:g}, and the figure needs 2; choose another theta"
         )
-    return _on(chart, ax)
+    return _on(chart, ax, runs)
 
 
 def _runs(
@@ -649,11 +630,16 @@ def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
             raise UsageError(f"df: {name} {problem}")
 
 
-def _on(chart: Chart, ax: Axes | None, predicted: Theory | None = None) -> Axes:
+def _on(
+    chart: Chart, ax: Axes | None, runs: Runs, predicted: Theory | None = None
+) -> Axes:
     """Draws the chart on `ax`, or on the Axes of a new figure, and returns the Axes.
 
-    The new figure belongs to pyplot, so that notebooks display it.
+    The new figure belongs to pyplot, so that notebooks display it. Raises UsageError if
+    the chart has panels.
     """
+    if chart.panels:
+        refuse_several(runs.given, runs.rows, chart.panels)
     if predicted:
         predicted.warn()
     plt = _pyplot()

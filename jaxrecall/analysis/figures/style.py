@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ...errors import UsageError, in_one_line, printable
+from ...errors import UsageError, printable
 from ...model.columns import is_parameter
 from ...model.point import SAME_AS
 from ...model.values import is_missing
@@ -41,9 +41,6 @@ LETTER, LINE = 0.0075, 0.02
 the size of the text.
 """
 
-USUAL = 8.4
-"""The size of text in points for which the sizes of figures are made."""
-
 COLUMN, PAGE = 3.4, 5.5
 """The two usual widths of a figure, in inches."""
 
@@ -63,11 +60,10 @@ SVG_METADATA = ("Date", "Creator", "Type", "Format")
 """The metadata of an SVG file that are left out."""
 
 Style = dict[str, Any]
-"""Keyword arguments of matplotlib, and four of ours.
+"""Keyword arguments of matplotlib, and three of ours.
 
 `width` and `size` are the width of a line and the size of a marker relative to those of
-the user's settings. `open` marks have the colour of the paper inside, and `edged` marks
-have an edge in the colour of text.
+the user's settings. `open` marks have the colour of the paper inside.
 """
 
 Size = tuple[float, float | None]
@@ -105,12 +101,11 @@ def sized(size: str | None) -> Size | None:
 
 def usual_size(n_columns: int) -> Size:
     """Returns the user's `figure.figsize`, or else the width of a column, or of a page
-    for several columns of panels, which grows with the text.
+    for several columns of panels.
     """
     if is_own("figure.figsize"):
         return tuple(_rc("figure.figsize"))
-    larger = max(1.0, points("font.size") / USUAL)
-    return larger * (COLUMN if n_columns == 1 else PAGE), None
+    return (COLUMN if n_columns == 1 else PAGE), None
 
 
 @contextmanager
@@ -131,14 +126,9 @@ def look(
     Raises UsageError for a style that does not exist, and for settings that matplotlib
     cannot use.
     """
-    try:
-        from matplotlib import rcParams
-        from matplotlib import style as styles
-    except Exception as error:  # matplotlib reads its settings on import
-        raise UsageError(
-            f"matplotlib: cannot be imported ({in_one_line(error)}); set MPLBACKEND and"
-            " matplotlibrc to what it can use"
-        ) from error
+    from matplotlib import rcParams
+    from matplotlib import style as styles
+
     base: dict[str, list[Any]] = {"report": [OURS], "figure": [_ours()], "axes": []}
     used = base[place] + ([style] if style else [])
     used.append(FIXED if place == "report" else PLAIN)
@@ -206,8 +196,6 @@ def keywords(style: Style) -> Style:
         shown["markersize"] = shown.pop("size") * _rc("lines.markersize")
     if shown.pop("open", False):
         shown["markerfacecolor"] = paper()
-    if shown.pop("edged", False):
-        shown |= {"markeredgecolor": ink(), "markeredgewidth": 0.7}
     return shown
 
 
@@ -235,18 +223,11 @@ def _is_number(values: Mapping[str, Any]) -> bool:
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
-    """Returns `n` colours of the user's `image.cmap`, from its dark end on.
-
-    The lightest colours are left out on light paper, and the darkest on dark paper.
-    """
+    """Returns `n` colours of the user's `image.cmap`, without its lightest ones."""
     import matplotlib
-    from matplotlib.colors import to_rgb
 
     colours = matplotlib.colormaps[_rc("image.cmap")]
-    is_dark = sum(to_rgb(paper())) < 1.5
-    return [
-        *map(colours, np.linspace(0.3 if is_dark else 0, 1 if is_dark else 0.85, n))
-    ]
+    return list(map(colours, np.linspace(0, 0.85, n)))
 
 
 def symbol(name: str) -> str:

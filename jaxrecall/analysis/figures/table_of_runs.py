@@ -20,14 +20,12 @@ from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
 from ..fit.cells import refuse_runs_twice
 from ..fit.checks import tried
-from ..fit.columns import Table, common, groups, n_values, seed_columns, without
+from ..fit.columns import Table, common, groups, seed_columns, varying, without
 from ..fit.repeated import list_values, tell_apart
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
 from ..fit.table_axes import as_given, rounded, settings_of
 from ..fit.tables import with_state
-from .figure import MAX_LINES
-from .layers import scale_of, values_of
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
@@ -63,16 +61,15 @@ class Runs:
         Raises FitError if the table cannot be fitted. Raises UsageError if runs at one
         level of a cell differ in more than the seed.
         """
-        axes = varying(df, roles, along)
-        rows = rows_of(df, roles, summary)
-        if MEASURE in rows:
-            rows = tried(rows, roles, MEASURE)
-            if along in rows:
-                rows = rows[rows[along] > 0]
+        families, _ = cells.families(df, roles, along)
+        table: Table = pd.concat([family.at for family in families])
+        axes = in_order(varying(table, table))
+        rows = tried(rows_of(df, roles, summary), roles, MEASURE)
+        rows = rows[rows[along] > 0]
         for name in axes:
             if rows[name].dtype.kind == "f":
                 rows = rows.assign(**{name: rounded(rows[name])})
-        runs = cls(df, rows, roles, along, axes, summary)
+        runs = cls(df, rows, roles, along, tuple(axes), summary)
         runs.check(runs.every)
         return runs
 
@@ -99,9 +96,8 @@ class Runs:
         rows, roles = self.rows, self.roles
         if drawn := common(drawn, rows):
             rows = rows.dropna(subset=drawn, how="all")
-        several = _lying_apart(rows, roles, placed)
         settings = without(settings_of(rows, roles), (roles.measure, *drawn, MEASURE))
-        several += tell_apart(rows, [*placed, *several], settings)
+        several = tell_apart(rows, placed, settings)
         if several and not makes_lines:
             refuse_several(self.given, rows, several, places)
         point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
@@ -188,19 +184,6 @@ def rows_of(df: Table, roles: Roles, summary: Summary = MEAN) -> Table:
     return rows
 
 
-def varying(df: Table, roles: Roles, along: str) -> tuple[str, ...]:
-    """Returns the axes of the fit that vary, except `along`; those in ORDER come first.
-
-    If the table has no column `along`, its metadata determine the axes.
-    """
-    if along not in df and roles.axes:
-        table = df[common(without(roles.axes, [along]), df)]
-    else:
-        families, _ = cells.families(df, roles, along)
-        table = pd.concat([family.at for family in families])
-    return tuple(in_order(name for name in table if n_values(table, name) > 1))
-
-
 def in_order(axes: Iterable[str]) -> list[str]:
     """Returns the list of axes; those in ORDER come first."""
     axes = [*axes]
@@ -228,15 +211,15 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
         if band == "95 %":
             half *= stdtrit((means["n_seeds"] - 1).clip(lower=1), 0.975)
         low, high = means[y] - half, means[y] + half
-        if scale_of(rows[y]) == "fraction":
-            low, high = low.clip(0.0, 1.0), high.clip(0.0, 1.0)
     return means.assign(low=low, high=high).reset_index(drop=not by)
 
 
 def with_tried(thresholds: Table) -> Table:
     """Returns thresholds with the columns `state`, and `tried`: the level beyond which
-    a threshold that does not cross lies.
+    a threshold that does not cross lies. Any other table is returned as it is.
     """
+    if not {"censored", "N_below", "N_above"} <= {*thresholds}:
+        return thresholds
     is_above = thresholds["censored"] == "left"
     tried = thresholds["N_above"].where(is_above, thresholds["N_below"])
     tried = tried.astype(float).mask(thresholds["censored"] == "no")
@@ -313,20 +296,6 @@ def check_one_place(names: Sequence[str], places: str) -> None:
         )
 
 
-def in_one_panel(
-    table: Table, lines: Sequence[str], panels: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Returns the axes that make lines and the axes that make panels.
-
-    If most panels would contain a single line, all axes make lines.
-    """
-    n_lines = len(values_of(table, [*lines, *panels]))
-    n_panels = len(values_of(table, panels))
-    if lines and n_panels > 2 and n_lines < min(1.5 * n_panels, MAX_LINES + 1):
-        return [*lines, *(axis for axis in panels if n_values(table, axis) > 1)], []
-    return [*lines], [*panels]
-
-
 def expect_columns(table: Table, names: Iterable[str]) -> None:
     """Raises UsageError if the table lacks a column."""
     known = [str(column) for column in table if str(column)[:1] != "_"]
@@ -352,18 +321,3 @@ def refuse_several(
     raise UsageError(
         f"df: several values of {values} at one place of the figure; {advice}"
     )
-
-
-def _lying_apart(rows: Table, roles: Roles, placed: Sequence[str]) -> list[str]:
-    """Returns the listed axes that would be mixed along a line, though not averaged.
-
-    In a search, for example, two cells may have no level in common. An axis that is a
-    function of the levels is left out.
-    """
-    along = roles.along or "N"
-    if along not in placed:
-        return []
-    axes = without(common(roles.axes or (), rows), placed)
-    n_at_level = groups(rows, [along])[axes].nunique(dropna=False).max()
-    several = tell_apart(rows, without(placed, [along]), axes)
-    return [name for name in several if n_at_level[name] > 1]

@@ -25,7 +25,7 @@ from ...theory.model import FIELDS_OF_MODEL
 from ...theory.tables import NO_PREDICTION, is_setting, predict
 from ..fit.columns import Table, groups, n_values, without
 from ..fit.table_axes import unstated
-from .layers import THEORY, Axis, Contour, Layer, Polyline, values_of, where
+from .layers import THEORY, Axis, Contour, Layer, Polyline, ordered, values_of, where
 from .style import Style
 from .table_of_runs import Runs, averaged
 
@@ -121,7 +121,7 @@ class Theory:
         others = without(filter(_matters, cells), [*by, x, critical])
         lines = [where(cells, values) for values in values_of(cells, by)]
         is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH
-        is_line = is_line and Axis.of(cells, x).kind == "log"
+        is_line = is_line and Axis(x, ordered(cells[x])).kind == "log"
         for rows in lines:
             follows = bool((rows[others].nunique() > 1).any())
             is_line = is_line and len(rows) > 1 and not follows
