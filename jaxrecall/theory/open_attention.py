@@ -6,7 +6,7 @@ The formulas are ours, not the paper's.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -201,31 +201,39 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
     return one_rival(seeds, scores, model)
 
 
-def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
-    """Returns the scores of the seeds.
+@cache
+def seed_lattice() -> tuple[np.ndarray, ...]:
+    """Returns four normal variables and a uniform, the rank, of each seed.
 
-    Each seed has one noise size, one exposure of the trigger to the noise, and one
-    largest rival. The seeds form a lattice. The generator of the lattice consists of
-    powers of the plastic number, which is the two-dimensional analogue of the golden
-    ratio.
+    The seeds form a lattice. The generator of the lattice consists of powers of the
+    plastic number, which is the two-dimensional analogue of the golden ratio.
     """
     plastic = 1.324717957244746
     places = np.arange(SEEDS)
     steps = 1 / SEEDS, 1 / plastic, 1 / plastic**2
-    first, second, third = np.outer(steps, places + 0.5) % 1
-    fourth = places * 2**0.5 % 1 * (1 - 1e-9) + 5e-10
-    size = np.exp(scores.variation**2 - scores.variation * ndtri(third))
+    first, rank, third = np.outer(steps, places + 0.5) % 1
+    fourth, fifth = np.outer([2**0.5, 3**0.5], places) % 1 * (1 - 1e-9) + 5e-10
+    return (*ndtri([first, third, fourth, fifth]), rank)
+
+
+def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
+    """Returns the scores of the seeds.
+
+    Each seed has one noise size, one exposure of the trigger to the noise, and one
+    largest rival.
+    """
+    first, third, fourth, fifth, rank = seed_lattice()
+    size = np.exp(scores.variation**2 - scores.variation * third)
     snr, exposure = scores.snr * size, scores.exposure
     if scores.wander:
-        fifth = ndtri(places * 3**0.5 % 1 * (1 - 1e-9) + 5e-10)
         bias = math.sqrt(1 - scores.wander**2) + scores.wander * fifth
         more = bias**2 - 1
         variance = 1 + scores.bias * more
         snr = snr / np.sqrt(variance)
         exposed = scores.exposure**2 + scores.exposure_to_bias**2 * more
         exposure = np.sqrt(exposed / variance)
-    sigma = score / snr * np.exp(scores.scale * ndtri(fourth))
-    return SeedScores(sigma, snr + exposure * ndtri(first), second)
+    sigma = score / snr * np.exp(scores.scale * fourth)
+    return SeedScores(sigma, snr + exposure * first, rank)
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
