@@ -123,20 +123,26 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
             " gaussian, sphere, equicorrelated"
         )
 
-    def excess(log_size: float) -> float:
-        size = math.exp(log_size)
+    def excess(power: float) -> float:
+        size = 2.0**power
         if axis == "N":
             return predicted_accuracy(model, size) - theta
         below, above = max(low, math.floor(size)), min(high, math.ceil(size))
         ends = [_accuracy(model, axis, end, N) - theta for end in (below, above)]
-        return float(np.interp(log_size, np.log([below, above]), ends))
+        return float(np.interp(power, np.log2([below, above]), ends))
 
     low, high = RANGES[axis]
-    log_low, log_high = math.log(low), math.log(high)
-    at_low, at_high = excess(log_low), excess(log_high)
+    first, last = low.bit_length() - 1, high.bit_length() - 1
+    at_low, at_high = excess(first), excess(last)
     if (at_low < 0) != (at_high < 0):
-        log_size: Any = brentq(excess, log_low, log_high, xtol=1e-3)
-        size = math.exp(log_size)
+        while last - first > 1:  # at powers of 2, which other callers need as well
+            middle = (first + last) // 2
+            if (excess(middle) < 0) == (at_low < 0):
+                first = middle
+            else:
+                last = middle
+        power: Any = brentq(excess, first, last, xtol=1e-3)
+        size = 2.0**power
     elif axis in FALLING:
         size = math.inf if at_low >= 0 else 0.0
     else:

@@ -25,6 +25,7 @@ from .first_steps import Filter, check_first_steps, find_filter
 from .model import Model, check_N
 from .overlaps import (
     LOCKED,
+    ByNode,
     KeyOverlaps,
     Reading,
     ValueLengths,
@@ -45,6 +46,12 @@ def locked_accuracy(model: Model, N: float) -> float:
 def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
     """Returns what `locked_accuracy` returns, also where the first steps are too large
     or attention is not locked.
+    """
+    return float(np.mean(recalled_by_node(model, N, at)))
+
+
+def recalled_by_node(model: Model, N: float, at: Reading) -> ByNode:
+    """Returns the fractions of which `recalled` is the mean, (NODES,) or one for all.
 
     `at` is passed to `recall` as its `reading`. It has no effect on attention-only
     models with orthogonal embeddings.
@@ -76,7 +83,7 @@ class StoredKeys(NamedTuple):
         return find_filter(self.model)
 
     @property
-    def kept(self) -> float:
+    def kept(self) -> np.ndarray:
         """The average over the vocabulary of the fraction of the shared part of keys
         that is written to V_mat.
         """
@@ -92,9 +99,11 @@ class Logits(NamedTuple):
     scale: np.ndarray  # b, which multiplies the part of a wrong label in Q
 
 
-def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> float:
+def recall(
+    model: Model, N: float, overlaps: KeyOverlaps, reading: Reading
+) -> np.ndarray:
     """The fraction of the stored vocabulary that a model with these key overlaps
-    recalls.
+    recalls, at each node, (NODES,). An entry of `reading` is a number or (NODES,).
 
     Label counts and random embeddings limit this fraction. `reading.stray` measures the
     attention on tokens that do not belong to a sample's label. It is their summed
@@ -125,24 +134,27 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> f
     own = logits.own[:, None] / deviation
     shared = logits.scale * overlaps.shared
     unlearned = r + (memory.first.counts - 1) * (r - 1)
-    mean = np.outer(shared, unlearned - memory.kept) / deviation
-    skewness = np.outer(logits.scale**3 * overlaps.third, r**3) / deviation**3
-    z = normal_from_skewed(own - mean, skewness)
+    mean = shared[:, None] * (unlearned - column(memory.kept)) / deviation
+    z = own - mean
+    if np.any(overlaps.third):
+        skewness = np.outer(logits.scale**3 * overlaps.third, r**3) / deviation**3
+        z = normal_from_skewed(z, skewness)
     log_right = (stored * V - 1) * log_below(z, mean)
-    if reading.rival:  # the labels of the noise tokens of a test sequence
+    if np.any(reading.rival):  # the labels of the noise tokens of a test sequence
         distinct = distinct_tokens(V, L)
         own_part = np.outer(logits.scale, r) / deviation
         for level in normal_levels(8):
-            attention = math.exp(reading.spread * level - reading.spread**2 / 2)
+            attention = np.exp(reading.spread * level - reading.spread**2 / 2)
             attention = reading.rival * (attention / distinct - 1 / V)
-            z = own - (mean + attention * own_part)
+            z = own - (mean + column(attention) * own_part)
             log_right += distinct / 8 * log_below(z, mean)
-    if stored < 1:
+    if np.any(stored < 1):
         deviation = np.sqrt(np.maximum(logits.variance, 1e-30))[:, None]
-        mean = np.outer(shared, memory.lengths.common * r - memory.kept) / deviation
+        unstored = column(memory.lengths.common) * r - column(memory.kept)
+        mean = shared[:, None] * unstored / deviation
         z = logits.own[:, None] / deviation - mean
         log_right += (1 - stored) * V * log_below(z, mean)
-    return float(np.exp(np.minimum(log_right, 0)).mean())
+    return np.exp(np.minimum(log_right, 0))
 
 
 def store_keys(
@@ -215,6 +227,10 @@ def wrong_deviation(memory: StoredKeys, logits: Logits, r: np.ndarray) -> np.nda
         )
     # the variance is 0 if all neurons of a narrow layer are silent
     return np.sqrt(np.maximum(variance, 1e-30))
+
+
+def column(values: ByNode) -> np.ndarray:
+    return np.reshape(values, (-1, 1))
 
 
 def distinct_tokens(V: int, L: int) -> float:

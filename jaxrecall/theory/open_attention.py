@@ -6,16 +6,16 @@ The formulas are ours, not the paper's.
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import comb, expit, ndtr, ndtri
 
-from .distributions import normal_levels
+from .distributions import NODES, normal_levels
 from .first_steps import are_drawn, check_first_steps, find_filter
 from .limits import warn_of_limits
-from .locked import distinct_tokens, recalled
+from .locked import distinct_tokens, recalled, recalled_by_node
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, parts_of_noise, trigger
 from .overlaps import Reading
@@ -27,8 +27,8 @@ exposure to the noise, the size of the noise, and the largest rival score.
 """
 
 GROUPS = 8
-"""The number of groups of seeds with similar attention. Recall is computed once for
-each group.
+"""The number of groups of seeds with similar attention. Each has its part of the nodes
+over which recall is averaged.
 """
 
 
@@ -88,28 +88,21 @@ def predicted_accuracy(model: Model, N: float) -> float:
     if model.L == 1 or not has_score_noise(model):
         return recalled(model, N)
     attended = attention(model, N)
-    # groups have the same reading where attention is locked, so the cache is hit
-    recall_of = cache(partial(recalled, model, N))
     order = np.lexsort([attended.read, np.broadcast_to(-attended.reading.rival, SEEDS)])
-    recalled_by_group = []
-    for group in order.reshape(GROUPS, -1):
-        read = attended.read[group].mean()
-        if read * model.V < 1:
-            recalled_by_group.append(0.0)
-            continue
-        stored = 1.0 if read > 1 - 1e-3 else float(read)
-        reading = group_reading(attended.reading, group)._replace(stored=stored)
-        recalled_by_group.append(read * recall_of(reading))
-    return float(np.mean(recalled_by_group))
+    groups = order.reshape(GROUPS, -1)
+    read = attended.read[groups].mean(axis=1)
+    stored = np.where(read > 1 - 1e-3, 1.0, read)
+    reading = group_readings(attended.reading, groups)._replace(stored=stored)
+    weight = np.where(read * model.V < 1, 0.0, read)
+    # recall is averaged over groups and nodes at once: each group has nodes of its own
+    weight, *reading = (np.repeat(part, NODES // GROUPS) for part in (weight, *reading))
+    return float(np.mean(weight * recalled_by_node(model, N, Reading(*reading))))
 
 
-def group_reading(reading: Reading, group: np.ndarray) -> Reading:
-    """Returns a reading whose entries are the medians over a group of seeds."""
-
-    def median(part: float | np.ndarray) -> float:
-        return float(np.median(np.broadcast_to(part, SEEDS)[group]))
-
-    return Reading(*map(median, reading))
+def group_readings(reading: Reading, groups: np.ndarray) -> Reading:
+    """Returns a reading whose entries are the medians over each group of seeds."""
+    parts = (np.broadcast_to(part, SEEDS)[groups] for part in reading)
+    return Reading(*(np.median(part, axis=1) for part in parts))
 
 
 def locked_fraction(model: Model, N: float) -> float:
@@ -169,6 +162,7 @@ def score_distribution(
     )
 
 
+@lru_cache(maxsize=1024)
 def variation(c: float, V: int) -> float:
     """The standard deviation over seeds of log(mean bias)."""
     # tr K^n / V by the law of Marchenko and Pastur
@@ -207,31 +201,39 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
     return one_rival(seeds, scores, model)
 
 
-def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
-    """Returns the scores of the seeds.
+@cache
+def seed_lattice() -> tuple[np.ndarray, ...]:
+    """Returns four normal variables and a uniform, the rank, of each seed.
 
-    Each seed has one noise size, one exposure of the trigger to the noise, and one
-    largest rival. The seeds form a lattice. The generator of the lattice consists of
-    powers of the plastic number, which is the two-dimensional analogue of the golden
-    ratio.
+    The seeds form a lattice. The generator of the lattice consists of powers of the
+    plastic number, which is the two-dimensional analogue of the golden ratio.
     """
     plastic = 1.324717957244746
     places = np.arange(SEEDS)
     steps = 1 / SEEDS, 1 / plastic, 1 / plastic**2
-    first, second, third = np.outer(steps, places + 0.5) % 1
-    fourth = places * 2**0.5 % 1 * (1 - 1e-9) + 5e-10
-    size = np.exp(scores.variation**2 - scores.variation * ndtri(third))
+    first, rank, third = np.outer(steps, places + 0.5) % 1
+    fourth, fifth = np.outer([2**0.5, 3**0.5], places) % 1 * (1 - 1e-9) + 5e-10
+    return (*ndtri([first, third, fourth, fifth]), rank)
+
+
+def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
+    """Returns the scores of the seeds.
+
+    Each seed has one noise size, one exposure of the trigger to the noise, and one
+    largest rival.
+    """
+    first, third, fourth, fifth, rank = seed_lattice()
+    size = np.exp(scores.variation**2 - scores.variation * third)
     snr, exposure = scores.snr * size, scores.exposure
     if scores.wander:
-        fifth = ndtri(places * 3**0.5 % 1 * (1 - 1e-9) + 5e-10)
         bias = math.sqrt(1 - scores.wander**2) + scores.wander * fifth
         more = bias**2 - 1
         variance = 1 + scores.bias * more
         snr = snr / np.sqrt(variance)
         exposed = scores.exposure**2 + scores.exposure_to_bias**2 * more
         exposure = np.sqrt(exposed / variance)
-    sigma = score / snr * np.exp(scores.scale * ndtri(fourth))
-    return SeedScores(sigma, snr + exposure * ndtri(first), second)
+    sigma = score / snr * np.exp(scores.scale * fourth)
+    return SeedScores(sigma, snr + exposure * first, rank)
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:

@@ -7,7 +7,6 @@ z_trig if the trigger is in the value path.
 
 from __future__ import annotations
 
-import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -35,23 +34,25 @@ class KeyOverlaps(NamedTuple):
     third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
 
 
+ByNode = np.ndarray | float
+
+
 class Reading(NamedTuple):
     """Numbers that describe the attention in training and in the test. They apply to
-    some tokens of some seeds.
+    some tokens of some seeds. Each is a number, or one at each node, (NODES,).
 
     The default is attention locked on the informative token.
     """
 
-    stored: float = (
-        1.0  # fraction of the vocabulary whose samples reach V_mat in step 3
-    )
-    weight: float = 1.0  # attention on the informative token, divided by its mean
-    uneven: float = 0.0  # variance of `weight` over the vocabulary
-    aligned: float = 0.0  # slope of `weight` in the overlap of token and trigger
-    rival: float = 0.0  # attention on all noise tokens relative to the informative one
-    spread: float = 0.0  # standard deviation of the scores of noise tokens, nats
+    # fraction of the vocabulary whose samples reach V_mat in step 3
+    stored: ByNode = 1.0
+    weight: ByNode = 1.0  # attention on the informative token, divided by its mean
+    uneven: ByNode = 0.0  # variance of `weight` over the vocabulary
+    aligned: ByNode = 0.0  # slope of `weight` in the overlap of token and trigger
+    rival: ByNode = 0.0  # attention on all noise tokens relative to the informative one
+    spread: ByNode = 0.0  # standard deviation of the scores of noise tokens, nats
     # summed square weight of noise tokens relative to that of the informative one
-    stray: float = 0.0
+    stray: ByNode = 0.0
 
 
 LOCKED = Reading()
@@ -65,21 +66,20 @@ class ValueLengths(NamedTuple):
     """
 
     trigger: float
-    shared: float  # of the trigger, the part all rows share, and the noise mean
-    noise: float  # of the noise tokens of one sequence, minus their mean
+    shared: ByNode  # of the trigger, the part all rows share, and the noise mean
+    noise: ByNode  # of the noise tokens of one sequence, minus their mean
 
     @property
-    def common(self) -> float:
+    def common(self) -> np.ndarray:
         """The fraction of the squared length of the shared value that does not come
         from the trigger. All samples write this part to V_mat.
         """
-        if not self.shared:
-            return 0.0
-        return 1 - self.trigger / self.shared
+        shared = np.maximum(self.shared, 1e-99)
+        return np.where(self.shared, 1 - self.trigger / shared, 0.0)
 
 
 def value_lengths(model: Model, reading: Reading) -> ValueLengths:
-    noise = reading.rival**2 * math.exp(reading.spread**2)
+    noise = reading.rival**2 * np.exp(reading.spread**2)
     trigger = model.trigger_in_value * model.trigger_length
     shared = trigger + model.common_length * (1 + reading.rival) ** 2 + noise / model.V
     return ValueLengths(trigger, shared, noise / max(model.L - 1, 1))

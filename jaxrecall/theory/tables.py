@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from ..errors import TheoryError
 from ..model.point import FIELDS
 from ..model.values import as_pandas
 from .critical import critical
-from .model import SIZES, Model, warn
+from .model import MAX_N, SIZES, Model, warn
 from .open_attention import accuracy
 
 if TYPE_CHECKING:
@@ -22,6 +25,12 @@ ADDED = ("theory_accuracy", "theory_critical")
 
 NO_PREDICTION = "no prediction"
 """How a warning begins that says why there is no prediction for a row."""
+
+
+MOST_SIZES = 16
+"""The largest number of N of a model at which its accuracy is computed exactly. Between
+powers of 2, interpolation is off by 0.003 in the median of the largest errors.
+"""
 
 
 def table(
@@ -36,7 +45,8 @@ def table(
 
     Only fields of a `Point` and numbers of its laws are used. A field that the table
     lacks has its default, so fields that all rows share may have to be assigned first.
-    Each combination of values is computed once, in 0.1 to 1 seconds.
+    Each combination of values is computed once, in 0.1 to 1 seconds. If a model occurs
+    with more than 16 values of N, its accuracy is interpolated between powers of 2.
 
     Args:
         df: a table that `run` or `load` returned, or any table with columns V, d and L.
@@ -72,24 +82,62 @@ def predict(settings: Any, along: str = "", theta: float = 0.5) -> np.ndarray:
     """Returns an array with a prediction for each row of settings: its accuracy at its
     N, or its critical size along an axis.
 
-    Equal rows are computed once. The prediction is nan where a formula does not cover a
-    row, and a TheoryWarning that begins with NO_PREDICTION says why.
+    Equal rows are computed once, and rows that differ in N alone together. The
+    prediction is nan where a formula does not cover a row, and a TheoryWarning that
+    begins with NO_PREDICTION says why.
     """
     if along != "m":  # the activation depends on the size m
         settings = settings.drop(columns=along, errors="ignore")
-    groups = settings.groupby([*settings], dropna=False, sort=False)
-    values = []
-    for row in groups.head(1).to_dict("records"):
-        try:
+    groups = settings.groupby(
+        [name for name in settings if along or name != "N"], dropna=False, sort=False
+    )
+    of_row = groups.ngroup().to_numpy()
+    members = np.split(np.argsort(of_row), np.cumsum(np.bincount(of_row)))
+    predicted = np.full(len(settings), math.nan)
+    for row, rows in zip(groups.head(1).to_dict("records"), members, strict=False):
+        with _warning_of_errors():
             model = Model.from_fields(row)
             if along:
-                values.append(critical(model, along, theta, row.get("N")))
+                predicted[rows] = critical(model, along, theta, row.get("N"))
             else:
-                values.append(accuracy(model, row["N"]))
-        except TheoryError as error:
-            warn(f"{NO_PREDICTION}: {error}")
-            values.append(math.nan)
-    return np.array(values, float)[groups.ngroup()]
+                sizes = settings["N"].iloc[rows].to_numpy(float)
+                predicted[rows] = _accuracies(model, sizes)
+    return predicted
+
+
+@contextmanager
+def _warning_of_errors() -> Iterator[None]:
+    try:
+        yield
+    except TheoryError as error:
+        warn(f"{NO_PREDICTION}: {error}")
+
+
+def _accuracies(model: Model, sizes: np.ndarray) -> np.ndarray:
+    """Returns the accuracy at each N of an array, and nan where no formula covers it.
+
+    More than MOST_SIZES are interpolated between powers of 2.
+    """
+    from scipy.interpolate import PchipInterpolator  # slow to import
+
+    places, place_of_size = np.unique(sizes, return_inverse=True)
+    is_dense = len(places) > MOST_SIZES and 1 <= places[0] <= places[-1] <= MAX_N
+    if is_dense:
+        first, last = np.log2(places[[0, -1]])
+        places = 2.0 ** np.arange(math.floor(first), math.ceil(last) + 1)
+    reached = np.full(len(places), math.nan)
+    for i, place in enumerate(places):
+        with _warning_of_errors():
+            reached[i] = accuracy(model, float(place))
+    if not is_dense:
+        return reached[place_of_size]
+    covered = ~np.isnan(reached)
+    if covered.sum() < 2:
+        return np.full(len(sizes), math.nan)
+    # the normal quantile of accuracy is smoother than accuracy
+    quantile = ndtri(reached[covered].clip(1e-9, 1 - 1e-9))
+    curve = PchipInterpolator(np.log2(places[covered]), quantile, extrapolate=False)
+    return ndtr(curve(np.log2(sizes)))
 
 
 def is_setting(column: object) -> bool:

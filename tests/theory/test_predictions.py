@@ -126,6 +126,15 @@ def test_a_table_gets_the_predictions_of_its_rows():
     assert found["theory_accuracy"].isna().all()
 
 
+def test_accuracy_at_many_N_is_interpolated():
+    model = Model(V=32, d=48, L=8)
+    rows = pd.DataFrame({"N": np.geomspace(20, 9000, 40)}).assign(V=32, d=48, L=8)
+    found = theory.table(rows)["theory_accuracy"]
+    exact = [theory.accuracy(model, N) for N in rows["N"]]
+    assert 0 < abs(found - exact).max() < 0.01
+    assert (found.diff()[1:] > 0).all()
+
+
 def test_a_table_gets_sizes_along_the_axis_of_its_search():
     rows = ROWS.assign(d=[32, 40, 48, 64])
     rows.attrs["searched"] = "d"
