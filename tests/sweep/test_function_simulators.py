@@ -16,6 +16,7 @@ from pandas.testing import assert_frame_equal
 
 import jaxrecall
 from jaxrecall.errors import GridError, UsageError
+from jaxrecall.simulator import custom_runs
 from jaxrecall.sweep.__main__ import main as sweep
 
 AXES = {"N": [4, 8], "d": range(2, 4), "lam": np.array([0.5, 2])}
@@ -58,6 +59,21 @@ def test_a_function_has_the_rows_of_its_long_form():
     axes = AXES | {"kind": ["plain", "odd"]}
     but = ("point_id", "simulator", "seconds")
     assert_same(run(axes=axes), jaxrecall.run(form, axes=axes, seeds=3), but)
+
+
+def test_equal_functions_share_programs():
+    def share_of(factor):
+        return lambda key, *, lam: {"share": factor * lam}
+
+    def compilations_and_shares(factor):
+        before = custom_runs.compile_simulator.cache_info().misses
+        rows = run(share_of(factor), {"lam": [1.0, 2.0]}, (), "share", seeds=1)
+        compilations = custom_runs.compile_simulator.cache_info().misses - before
+        return compilations, rows["share"].tolist()
+
+    assert compilations_and_shares(2) == (1, [2, 4])
+    assert compilations_and_shares(2) == (0, [2, 4])
+    assert compilations_and_shares(3) == (1, [3, 6])
 
 
 def test_types_follow_from_annotations_defaults_and_axes():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from inspect import Parameter
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect, in_one_line, shown
 from ...model.point import Run
+from ...model.source import BySource
 from ..running.progress import Failure
 from .custom import STEP, TYPES, Declaration, Simulator, problems_of_columns, x64
 
@@ -73,6 +74,21 @@ class FunctionSimulator(Simulator):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    @cached_property
+    def _compiled(self) -> tuple[Any, ...]:
+        """What programs depend on. `run` makes a simulator anew for each call, and
+        equal simulators share programs.
+        """
+        return BySource(self.fn), str(self.field_columns)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FunctionSimulator) and self._compiled == other._compiled
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._compiled)
 
     def call(self, point: Any, key: Any) -> Any:
         return self.fn(key, **{name: getattr(point, name) for name in self.parameters})
