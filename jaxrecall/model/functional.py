@@ -230,15 +230,16 @@ def three_step(
         rates = Rates(point.eta, point.gamma, point.gamma2)
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
     drawn = jax.tree.map(jnp.asarray, realization)
-    steps_of, functions = _compiled_steps, (attend, readout)
+    take = _compiled_steps
     if not is_plain(attend, readout):
-        functions = tuple(map(_comparable, functions))
-        if not all(getattr(fn, "has_digest", True) for fn in functions):
-            steps_of = _three_step
-    return steps_of(
+        attend, readout = _comparable(attend), _comparable(readout)
+        if not all(getattr(fn, "has_digest", True) for fn in (attend, readout)):
+            take = _three_step
+    return take(
         drawn,
         Rates(*(jnp.asarray(rate, drawn.Z_in.dtype) for rate in rates)),
-        *functions,
+        attend,
+        readout,
         point,
         chunk,
     )
