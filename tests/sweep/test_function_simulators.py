@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
+from tolerances import assert_close
 
 import jaxrecall
 from jaxrecall.errors import GridError, UsageError
@@ -135,6 +136,24 @@ def test_partial_and_jitted_functions_resume_the_rows_of_the_function():
     assert (4 * other["total"]).tolist() == plain["total"].tolist()
     with pytest.raises(GridError, match="got 'odd'; allowed: plain"):
         run(partial(mean, kind="plain"), axes | {"kind": "odd"})
+
+
+def test_a_batched_function_computes_many_runs_in_a_call():
+    sizes = []
+
+    @jaxrecall.simulator(static="N", measure="total", batched=True)
+    def batched(keys, *, N, lam=1.0):
+        sizes.append(len(keys))
+        x = np.stack([jax.random.normal(key, (N, 2)) for key in keys])
+        assert lam.shape == (len(keys),)
+        return {"step": [1, 5], "total": lam * x.sum((1, 2)), "first": x[:, 0]}
+
+    rows = jaxrecall.run(batched, axes={"N": [4, 8], "lam": [0.5, 2]}, seeds=3)
+    assert sizes == [1, 6, 6]
+    each = run(axes=AXES | {"d": 2})
+    assert_close(rows["total"][::2], each["total"], "float32")
+    assert rows["first"].nunique() == 6
+    assert rows["step"].tolist() == [1, 5] * 12
 
 
 def test_rows_in_a_folder_need_a_function_with_a_name():

@@ -55,8 +55,10 @@ class FunctionSimulator(Simulator):
         measure: str | None,
         axes: Mapping[str, Any] | None = None,
         arrays: Mapping[str, str] | None = None,
+        batched: bool = False,
         **options: Any,
     ):
+        self.batched = batched
         allowed = "the name of a number that the function returns"
         measure = str(expect("measure", measure, str, allowed))
         bound: dict[str, Any] = {}
@@ -125,7 +127,7 @@ class FunctionSimulator(Simulator):
                 trace = custom_runs.traced(self, point.program.static, precision, x64())
                 returned = trace.columns
             else:
-                [returned] = custom_runs.call_each(self, precision, [Run(point, 0)])
+                [returned] = custom_runs.call_plain(self, precision, [Run(point, 0)])
         except Exception as error:  # the user's function may raise anything
             line = Failure.of(error).line
             raise UsageError(f"{where} fails at its first point: {line}") from error
@@ -159,6 +161,7 @@ def simulator(
     version: int = 1,
     rises: Mapping[str, bool] | None = None,
     jit: bool = True,
+    batched: bool = False,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], FunctionSimulator]:
     """Makes a simulator of a function of a key and of named parameters, as a decorator.
 
@@ -174,6 +177,10 @@ def simulator(
             `{"task_loss": "task"}`. The column then contains lists.
         version, rises, jit: as for `Simulator`. If jit is False, the function is called
             once at the first point to find its columns.
+        batched: whether one call computes n runs, in NumPy or `torch.func.vmap` say.
+            The function is then not compiled. It receives keys (n,) and arrays (n,) of
+            the parameters that are not static, and the first axis of all that it
+            returns is that of the runs, except for `step`.
 
     The annotation of a parameter is int, float, bool or `Literal` of texts. It may be
     in `Annotated[int, jaxrecall.field(low=1, meaning="samples")]`. Without annotation,
@@ -191,8 +198,9 @@ def simulator(
         ...     return {"overlap": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
         >>> df = jaxrecall.run(cosine, axes={"d": [4, 16]}, seeds=8)
     """
+    options = {"version": version, "rises": rises, "jit": jit and not batched}
     return lambda fn: FunctionSimulator(
-        fn, static, measure, None, arrays, version=version, rises=rises, jit=jit
+        fn, static, measure, None, arrays, batched, **options
     )
 
 
