@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,6 +31,7 @@ from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
+from .source import BySource
 from .values import Numbers
 
 if TYPE_CHECKING:
@@ -199,8 +200,10 @@ def three_step(
     V_mat = 0 and W_KQ = 0.
 
     The steps are those of `recipe` with the gradient of `jaxrecall.model.loss`, in the
-    dtype of the embeddings. They are compiled once for equal shapes and points. With
-    another attention or readout nothing is compiled: the caller applies jit.
+    dtype of the embeddings. They are compiled once for equal shapes, points and
+    functions. Functions are equal if their source and the values that they use are
+    equal, so a closure may be made anew for each call. Put parameters that change
+    into an equinox module. Nothing is compiled for a function that uses traced arrays.
     `jaxrecall.reference.three_step` takes the same steps in closed form, in NumPy and
     float64.
 
@@ -227,7 +230,11 @@ def three_step(
         rates = Rates(point.eta, point.gamma, point.gamma2)
     expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
     drawn = jax.tree.map(jnp.asarray, realization)
-    take = _compiled_steps if is_plain(attend, readout) else _three_step
+    take = _compiled_steps
+    if not is_plain(attend, readout):
+        attend, readout = _comparable(attend), _comparable(readout)
+        if not all(getattr(fn, "has_digest", True) for fn in (attend, readout)):
+            take = _three_step
     return take(
         drawn,
         Rates(*(jnp.asarray(rate, drawn.Z_in.dtype) for rate in rates)),
@@ -236,6 +243,13 @@ def three_step(
         point,
         chunk,
     )
+
+
+def _comparable(fn: Any) -> Any:
+    """Returns a function in a form in which JAX recognises it: a module of equinox as
+    it is, and any other function by its source.
+    """
+    return fn if isinstance(fn, eqx.Module) else BySource(fn)
 
 
 def _three_step(

@@ -242,16 +242,39 @@ def _together(
     return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]
 
 
-def call_each(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]:
+def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]:
     """Returns the columns of the runs, with one plain Python call of the function per
-    run.
+    run. If the simulator is batched, there is one call for all runs, whose static
+    fields are equal.
     """
-    rows = []
-    for run in runs:
-        key = run_key(np.array(words_of(run), np.uint32))
-        with jax.default_matmul_precision(precision):
+    with jax.default_matmul_precision(precision):
+        if simulator.batched:
+            return _called_together(simulator, runs)
+        rows = []
+        for run in runs:
+            key = run_key(np.array(words_of(run), np.uint32))
             rows.append(_checked(simulator, simulator.call(run.point, key)))
-    return rows
+        return rows
+
+
+def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
+    fields = runs[0].point.as_given()
+    for name in simulator.traced:
+        fields[name] = np.array([getattr(run.point, name) for run in runs])
+    keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
+    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), keys))
+    shared = {"step": columns.pop("step")} if "step" in columns else {}
+    for name, value in columns.items():
+        columns[name] = np.asarray(value)
+        if columns[name].shape[:1] != (len(runs),):
+            raise ValueError(
+                f"the simulator returned {name} of shape {np.shape(value)}; allowed:"
+                f" arrays whose first axis has the length {len(runs)}, that of the keys"
+            )
+    return [
+        shared | {name: column[i] for name, column in columns.items()}
+        for i in range(len(runs))
+    ]
 
 
 def _checked(simulator: Any, returned: object) -> Row:

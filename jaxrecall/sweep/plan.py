@@ -347,6 +347,7 @@ def _of_array(environment: Mapping[str, str]) -> Shard | None:
             f"{variable}: got {task}, of an array with gaps or of unknown size;"
             " allowed: an array without gaps of Slurm or Grid Engine, which may have"
             " any number of tasks, also to run what is missing; or a shard of your"
-            f' choice, such as --shard "$(({variable} - 1))/16" for the tasks 1 to 16'
+            f' choice, such as --shard "${variable}/16" for the tasks 0 to 15, or'
+            f' "$(({variable} - 1))/16" for the tasks 1 to 16'
         )
     return None

@@ -162,6 +162,8 @@ def test_roles_are_those_that_the_owner_stated(tmp_path):
         assert (roles.measure, roles.rises) == ("acc", {"N": False})
         assert roles.labels["N"] == "stored patterns"
     assert_crosses(fit(rows).thresholds, [10])
+    melted = rows.melt(["N", "seed"], ["acc"], value_name="accuracy")
+    assert roles_of(melted).measure == "accuracy"
     ax = plot.accuracy(rows)
     assert ax.get_xlabel() == "N: stored patterns"
     assert ax.get_ylabel() == "acc: share that is retrieved"

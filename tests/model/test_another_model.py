@@ -223,13 +223,30 @@ def test_another_model_has_a_soft_accuracy_with_a_gradient():
     assert 0 < value < 1
 
 
-TRACES: list[int] = []
-FACTOR = np.ones(1, np.float32)
+def sharper(factor):
+    """The attention of `Sharper` as a function that is made anew."""
+    return lambda recall, tokens, position: jax.nn.softmax(
+        factor * recall.scores(tokens, position)
+    )
 
 
-def by_name(recall, tokens, position):
-    TRACES.append(1)
-    return jax.nn.softmax(FACTOR * recall.scores(tokens, position))
+def test_equal_functions_are_traced_once(monkeypatch):
+    point = POINT.replace(N=40, d=6)
+    r, traced, scores = realize(point, 0), [], model.Recall.scores
+
+    def counted(recall, *sequence):
+        traced.append(sequence)
+        return scores(recall, *sequence)
+
+    monkeypatch.setattr(model.Recall, "scores", counted)
+    learned, counts = [], []
+    for factor in (2.0, 2.0, 1.0):
+        learned.append(three_step(r, point, attend=sharper(factor)))
+        counts.append(len(traced))
+    assert 0 < counts[0] == counts[1] < counts[2]
+    assert (learned[0].V2 == learned[1].V2).all()
+    assert_close(learned[2].V2, closed_form(r, point).V2, "float32")
+    assert np.abs(learned[0].V2 - learned[2].V2).max() > 1e-3
 
 
 class Sharper(eqx.Module):
@@ -245,16 +262,16 @@ def test_the_parameters_of_a_module_are_trained():
     r = realize(POINT, 0)
 
     @quickly
-    def run(r):
+    def run(r, factors):
         def score(attend):
             learned = three_step(r, POINT, attend=attend)
             return soft_accuracy(r, POINT, learned, attend=attend)
 
         (value, slopes) = jax.value_and_grad(score)(Sharper(jnp.float32(1.0)))
-        around = [score(Sharper(jnp.float32(x))) for x in (1.01, 0.99)]
+        around = [score(sharper(factor)) for factor in factors]
         return value, slopes.factor, (around[0] - around[1]) / 0.02
 
-    _, slope, difference = map(float, run(r))
+    _, slope, difference = map(float, run(r, np.float32([1.01, 0.99])))
     assert_close(slope, difference, 0.05 * abs(slope))
     recall = model.Recall(
         jnp.zeros((POINT.d, POINT.p)),

@@ -391,17 +391,18 @@ def test_the_time_left_counts_programs_that_are_still_to_be_compiled(log):
     """And the line of progress says whose accuracy it is."""
     half = log.call(1000)
     half.n_runs, half.est_seconds, half.n_programs = 4, 4.0, 3
+    half.accuracy_column = "snr"
     half.handle(("compiled", "16x16", 10.0))
     half.start = time.monotonic() - 12.0  # of which 2 s went to runs
     chunk, traces = part(0, 1)
-    traces[1][0]["accuracy"] = 0.5
+    traces[1][0]["snr"] = 0.5
     half.take(chunk, traces)
     assert_close(half.eta, 2.0 + 2 * 10.0, 0.5)
     for _ in range(3):  # workers compile some programs more than once
         half.handle(("compiled", "16x16", 0.0))
     assert_close(half.eta, 2.0, 0.5)
     assert half.summary().startswith("2/4 runs, 50 %, ")
-    assert "last accuracy 0.50" in half.summary()
+    assert "last snr 0.50" in half.summary()
 
 
 # --- too little memory

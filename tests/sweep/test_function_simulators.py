@@ -13,9 +13,11 @@ import jax
 import numpy as np
 import pytest
 from pandas.testing import assert_frame_equal
+from tolerances import assert_close
 
 import jaxrecall
 from jaxrecall.errors import GridError, UsageError
+from jaxrecall.simulator import custom_runs
 from jaxrecall.sweep.__main__ import main as sweep
 
 AXES = {"N": [4, 8], "d": range(2, 4), "lam": np.array([0.5, 2])}
@@ -58,6 +60,21 @@ def test_a_function_has_the_rows_of_its_long_form():
     axes = AXES | {"kind": ["plain", "odd"]}
     but = ("point_id", "simulator", "seconds")
     assert_same(run(axes=axes), jaxrecall.run(form, axes=axes, seeds=3), but)
+
+
+def test_equal_functions_share_programs():
+    def share_of(factor):
+        return lambda key, *, lam: {"share": factor * lam}
+
+    def compilations_and_shares(factor):
+        before = custom_runs.compile_simulator.cache_info().misses
+        rows = run(share_of(factor), {"lam": [1.0, 2.0]}, (), "share", seeds=1)
+        compilations = custom_runs.compile_simulator.cache_info().misses - before
+        return compilations, rows["share"].tolist()
+
+    assert compilations_and_shares(2) == (1, [2, 4])
+    assert compilations_and_shares(2) == (0, [2, 4])
+    assert compilations_and_shares(3) == (1, [3, 6])
 
 
 def test_types_follow_from_annotations_defaults_and_axes():
@@ -119,6 +136,24 @@ def test_partial_and_jitted_functions_resume_the_rows_of_the_function():
     assert (4 * other["total"]).tolist() == plain["total"].tolist()
     with pytest.raises(GridError, match="got 'odd'; allowed: plain"):
         run(partial(mean, kind="plain"), axes | {"kind": "odd"})
+
+
+def test_a_batched_function_computes_many_runs_in_a_call():
+    sizes = []
+
+    @jaxrecall.simulator(static="N", measure="total", batched=True)
+    def batched(keys, *, N, lam=1.0):
+        sizes.append(len(keys))
+        x = np.stack([jax.random.normal(key, (N, 2)) for key in keys])
+        assert lam.shape == (len(keys),)
+        return {"step": [1, 5], "total": lam * x.sum((1, 2)), "first": x[:, 0]}
+
+    rows = jaxrecall.run(batched, axes={"N": [4, 8], "lam": [0.5, 2]}, seeds=3)
+    assert sizes == [1, 6, 6]
+    each = run(axes=AXES | {"d": 2})
+    assert_close(rows["total"][::2], each["total"], "float32")
+    assert rows["first"].nunique() == 6
+    assert rows["step"].tolist() == [1, 5] * 12
 
 
 def test_rows_in_a_folder_need_a_function_with_a_name():

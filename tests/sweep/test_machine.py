@@ -181,7 +181,7 @@ def test_a_plan_in_a_container_is_one_of_its_size(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "limits.max_bytes: program 16384x4096" in err
-    assert f"allowed: {room}" in err
+    assert f"allowed: {room}. Lower V, d or m.\n" in err
 
 
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])

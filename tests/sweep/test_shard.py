@@ -167,7 +167,8 @@ def test_an_array_with_gaps_or_of_unknown_size_is_refused(name, environment):
     told = (
         f"^{name}: got {environment[name]}, of an array with gaps or of unknown size;"
     )
-    with pytest.raises(UsageError, match=rf'{told} .* "\$\(\({name} - 1\)\)/\d+" for'):
+    shares = rf'"\${name}/16" for .* "\$\(\({name} - 1\)\)/16" for'
+    with pytest.raises(UsageError, match=f"{told} .* {shares}"):
         chosen_shard(None, environment)
 
 

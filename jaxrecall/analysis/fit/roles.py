@@ -140,6 +140,8 @@ def roles_of(frame: Table) -> Roles:
         roles = replace(OURS, counted=has_counts or ACCURACY not in frame)
     else:
         measure = facts.get("accuracy", ACCURACY)
+        if measure not in frame and ACCURACY in frame:
+            measure = ACCURACY  # a table that pandas melted keeps its attributes
         is_counts = measure in COUNTS or measure not in frame
         roles = Roles(
             measure=measure,

@@ -279,7 +279,8 @@ def _parse(law: type[Law], text: str) -> Law:
     try:
         given = _arguments(law, f"law({arguments}" if bracket else "law()")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _error(law, text) from None
+        why = "; write parameters as in name(a=1, b='text')"
+        raise _error(law, text, why) from None
     return made(law, given)
 
 
@@ -322,7 +323,7 @@ def made(law: type[AnyLaw], values: Mapping[str, object]) -> AnyLaw:
     for name, value in values.items():
         if name not in parameters:
             message = (
-                f"got {shown(value)}; parameters of {text}:"
+                f"got {name}={shown(value)}; parameters of {text}:"
                 f" {allowed}{suggest(name, parameters)}"
             )
             problems.append(Problem(f"{law.field}.{name}", message))

@@ -366,6 +366,10 @@ def refuse(value: object, allowed: str) -> ValueError:
     return ValueError(f"got {show(value)}; allowed: {allowed}")
 
 
+MANY = 12
+"""The largest number of known keys that a message lists beside its suggestion."""
+
+
 class Checker:
     """Reads data that a schema describes, and collects the mistakes in the data.
 
@@ -440,8 +444,12 @@ class Checker:
             if kind:
                 read[name] = self.read(value, kind, here)
             else:
-                allowed = f"{suggest(name, known)}; allowed: {', '.join(known)}"
-                self.mistakes.append((here, f"is no known key{allowed}"))
+                why = suggest(name, known)
+                if name in self.schema["properties"]:
+                    why = " here; it belongs beside blocks"
+                if not why or len(known) <= MANY:
+                    why += f"; allowed: {', '.join(known)}"
+                self.mistakes.append((here, f"is no known key{why}"))
         for name in schema.get("required", ()):
             if name not in values:
                 self.mistakes.append(((*at, name), "is missing; give it"))

@@ -284,7 +284,7 @@ class Call:
         """Returns a line that describes the progress of the call.
 
         The line contains the number of finished runs, the time left, the compile time,
-        the last accuracy, and the number of failures. It has at most 80 characters.
+        the last measure, and the number of failures. It has at most 80 characters.
         """
         if self.search:
             cells = f"{self.search.finished}/{len(self.search.cells)} configurations"
@@ -298,7 +298,7 @@ class Call:
         if self.compile_seconds >= 0.1:
             parts.append(f"compiled {duration(self.compile_seconds)}")
         if self.last is not None:
-            parts.append(f"last accuracy {self.last:.2f}")
+            parts.append(f"last {self.accuracy_column} {self.last:.2f}")
         if self.failures:
             parts.append(f"{self.n_failed} failed")
         return ", ".join(parts)

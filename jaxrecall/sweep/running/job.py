@@ -433,13 +433,14 @@ def _check_memory(plan: Plan, limit: int) -> None:
     if plan.peak_bytes <= limit:
         return
     largest = max(plan.peaks, key=plan.peaks.__getitem__)
-    allowed = f"{limit / 2**20:.0f} MiB"
+    allowed, advice = f"{limit / 2**20:.0f} MiB", "Lower V, d or m."
     if limit == memory_limit():
         allowed = memory_described()
+    elif plan.peak_bytes <= memory_limit():
+        advice = "Lower V, d or m, or raise limits.max_bytes."
     raise GridError(
         f"limits.max_bytes: program {largest} needs about"
-        f" {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. Lower V, d or m, or"
-        " raise limits.max_bytes."
+        f" {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. {advice}"
     )
 
 

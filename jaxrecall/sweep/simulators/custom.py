@@ -181,6 +181,9 @@ class Simulator:
     then known to rise along the fields that are not in `rises`.
     """
 
+    batched: bool = False
+    """Whether a plain Python call of the function computes many runs."""
+
     samples: ClassVar[str] = ""
     """The field that counts the samples of a run, if there is one."""
 
@@ -352,11 +355,13 @@ class Simulator:
         """Returns the number of runs to compute at the same time, if a run takes
         `seconds`. The number is limited by the available memory. Starts JAX.
         """
-        if not self.jit:
-            return 1
         from ...simulator import custom_runs
         from ...simulator.program import start
 
+        if self.batched:
+            return room.batch or custom_runs.MAX_VMAPPED
+        if not self.jit:
+            return 1
         start()
         if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
             return 1
@@ -370,7 +375,7 @@ class Simulator:
         from ...simulator.program import on_cpu, provenance, start
 
         start()
-        columns_of, most = partial(custom_runs.call_each, self, room.precision), width
+        columns_of, most = partial(custom_runs.call_plain, self, room.precision), width
         if self.jit:
             columns_of, most = custom_runs.compile_simulator(
                 self, program.static, width, room.precision, room.limit, x64()
@@ -381,8 +386,8 @@ class Simulator:
             "precision": self.precision(room.precision),
             "x64": x64(),
         }
-        # a batch on an accelerator has any number of runs, in the order of the grid
-        order = None if on_cpu() else lambda run: 0
+        # a batch of many runs has any number of them, in the order of the grid
+        order = None if on_cpu() and not self.batched else lambda run: 0
         run = partial(self._batch, columns_of, provided)
         return Loaded(run, most, threads=0, order=order)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from inspect import Parameter
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect, in_one_line, shown
 from ...model.point import Run
+from ...model.source import BySource
 from ..running.progress import Failure
 from .custom import STEP, TYPES, Declaration, Simulator, problems_of_columns, x64
 
@@ -54,8 +55,10 @@ class FunctionSimulator(Simulator):
         measure: str | None,
         axes: Mapping[str, Any] | None = None,
         arrays: Mapping[str, str] | None = None,
+        batched: bool = False,
         **options: Any,
     ):
+        self.batched = batched
         allowed = "the name of a number that the function returns"
         measure = str(expect("measure", measure, str, allowed))
         bound: dict[str, Any] = {}
@@ -73,6 +76,21 @@ class FunctionSimulator(Simulator):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    @cached_property
+    def _compiled(self) -> tuple[Any, ...]:
+        """What programs depend on. `run` makes a simulator anew for each call, and
+        equal simulators share programs.
+        """
+        return BySource(self.fn), str(self.field_columns)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FunctionSimulator) and self._compiled == other._compiled
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._compiled)
 
     def call(self, point: Any, key: Any) -> Any:
         return self.fn(key, **{name: getattr(point, name) for name in self.parameters})
@@ -109,7 +127,7 @@ class FunctionSimulator(Simulator):
                 trace = custom_runs.traced(self, point.program.static, precision, x64())
                 returned = trace.columns
             else:
-                [returned] = custom_runs.call_each(self, precision, [Run(point, 0)])
+                [returned] = custom_runs.call_plain(self, precision, [Run(point, 0)])
         except Exception as error:  # the user's function may raise anything
             line = Failure.of(error).line
             raise UsageError(f"{where} fails at its first point: {line}") from error
@@ -143,6 +161,7 @@ def simulator(
     version: int = 1,
     rises: Mapping[str, bool] | None = None,
     jit: bool = True,
+    batched: bool = False,
 ) -> Callable[[Callable[..., Mapping[str, Any]]], FunctionSimulator]:
     """Makes a simulator of a function of a key and of named parameters, as a decorator.
 
@@ -158,6 +177,10 @@ def simulator(
             `{"task_loss": "task"}`. The column then contains lists.
         version, rises, jit: as for `Simulator`. If jit is False, the function is called
             once at the first point to find its columns.
+        batched: whether one call computes n runs, in NumPy or `torch.func.vmap` say.
+            The function is then not compiled. It receives keys (n,) and arrays (n,) of
+            the parameters that are not static, and the first axis of all that it
+            returns is that of the runs, except for `step`.
 
     The annotation of a parameter is int, float, bool or `Literal` of texts. It may be
     in `Annotated[int, jaxrecall.field(low=1, meaning="samples")]`. Without annotation,
@@ -175,8 +198,9 @@ def simulator(
         ...     return {"overlap": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
         >>> df = jaxrecall.run(cosine, axes={"d": [4, 16]}, seeds=8)
     """
+    options = {"version": version, "rises": rises, "jit": jit and not batched}
     return lambda fn: FunctionSimulator(
-        fn, static, measure, None, arrays, version=version, rises=rises, jit=jit
+        fn, static, measure, None, arrays, batched, **options
     )
 
 
