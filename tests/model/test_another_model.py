@@ -14,7 +14,6 @@ from jaxrecall import (
     measure,
     model,
     predict,
-    rates,
     realize,
     soft_accuracy,
     three_step,
@@ -203,24 +202,6 @@ def test_draws_of_numpy_are_measured_in_jax():
     assert metrics["n_correct"] == (logits.argmax(1) == r.test_labels).sum()
     mass = np.take_along_axis(attention, r.test_positions[:, None], axis=1).mean()
     assert_close(metrics["attention_mass"], mass, "float32", of="attention_mass")
-
-
-@pytest.mark.slow
-def test_another_model_has_a_soft_accuracy_with_a_gradient():
-    another = {"attend": linear, "readout": layer_norm}
-
-    @quickly
-    def run(r):
-        def score(kappa):
-            learned = three_step(r, POINT, rates(POINT, kappa=kappa), **another)
-            return soft_accuracy(r, POINT, learned, **another)
-
-        around = jnp.array([20.5, 19.5])
-        return *jax.value_and_grad(score)(20.0), *jax.vmap(score)(around)
-
-    value, slope, up, down = map(float, run(realize(POINT, 0)))
-    assert_close(slope, up - down, 0.05 * abs(slope))
-    assert 0 < value < 1
 
 
 def sharper(factor):

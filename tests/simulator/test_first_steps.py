@@ -2,24 +2,19 @@
 derivatives, its draws, and what is refused.
 """
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import cases, check_recipe
-from helpers import assert_same_metrics, quickly, streamed
+from helpers import assert_same_metrics, streamed
 from tolerances import assert_close
 
 from jaxrecall import (
     Point,
     descend,
-    draws,
     measure,
     rates,
     realize,
     simulate,
-    soft_accuracy,
-    three_step,
 )
 from jaxrecall.simulator import forward
 from jaxrecall.simulator.program_shape import Shape
@@ -65,24 +60,6 @@ def test_further_steps_start_after_them():
     row = simulate(point, seed=3)
     assert_same_metrics(row, expected)
     assert_close(row["largest_prediction"], expected["largest_prediction"], "float32")
-
-
-@pytest.mark.slow
-def test_derivatives_are_those_of_finite_differences():
-    point = Point(V=10, N=60, d=6, L=4, n_test=40, first_steps=4, eta=3.0)
-
-    def score(eta):
-        r = draws(point, jax.random.key(0)).astype(jnp.float64)
-        own = rates(point, eta=eta, gamma=50.0, gamma2=5.0)
-        return soft_accuracy(r, point, three_step(r, point, own))
-
-    with jax.enable_x64(True):
-        etas = np.array([4.0, 4 + 1e-4, 4 - 1e-4])
-        values, slopes = quickly(jax.vmap(jax.value_and_grad(score)))(etas)
-        value, up, down = values.tolist()
-        slope = slopes[0].item()
-    assert abs(slope) > 1e-3 * value
-    assert_close(slope, (up - down) / 2e-4, "roots")
 
 
 def test_one_first_step_is_the_recipe_and_kappa_keeps_its_meaning():

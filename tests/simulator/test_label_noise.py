@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from attack.points import check, numbers, switches
-from cases import cases, check_vmapped
+from cases import cases
 from helpers import assert_same_metrics, diagnose, fits, quickly, redraws
 from scipy.stats import chisquare
 from test_descent import SMALL, path
@@ -18,7 +18,6 @@ from tolerances import assert_close
 from jaxrecall import Point, draws, measure, realize, simulate, theory
 from jaxrecall.errors import PointError
 from jaxrecall.model.columns import COLUMNS, NOISES
-from jaxrecall.model.point import Run
 from jaxrecall.model.reference import three_step
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep.store.table import make_table, read_part
@@ -173,13 +172,6 @@ def test_random_points_are_refused_or_right(number):
             continue
         seed = chance.randrange(2**32)
         check(simulate(point, seed), point, seed)
-
-
-@pytest.mark.slow  # test_packaging.py has one in the fast run, without noise
-def test_vmapped_runs_have_the_labels_of_runs_by_themselves():
-    runs = [Run(NOISY, 0), Run(NOISY.replace(label_noise=0.9), 0)]
-    some, most = check_vmapped(Shape.rounded(NOISY), runs)
-    assert most[-1]["train_accuracy"] < some[-1]["train_accuracy"] - 0.1
 
 
 # --- programs, and who refuses
