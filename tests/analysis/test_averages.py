@@ -251,6 +251,13 @@ def test_what_follows_from_a_place_needs_none(drawn):
     assert places == [[], ["d"], []]
 
 
+def test_cells_of_a_search_without_a_common_level_have_a_line_each(drawn):
+    table = searched()
+    apart = table.assign(N=table["N"] + table["d"] + table["L"])
+    plot.figure(with_attrs(apart, **table.attrs), "accuracy", x="N")
+    assert sorted(drawn[0].lines) == ["L", "d"]
+
+
 def test_a_law_with_parameters_has_a_place_by_its_text():
     laws = ["gaussian", "equicorrelated(rho=0.2)", "equicorrelated(rho=0.5)"]
     df = with_rho(runs(SIZES | {"embedding": laws}))

@@ -343,7 +343,8 @@ class Chart:
     def _title(self, ax: Any, values: Selection) -> None:
         """Sets the labels of a panel: the settings in which the panels differ."""
         at = ax.get_subplotspec()
-        width, height = ax.get_window_extent().size / ax.figure.dpi
+        # the layout makes panels larger than they are here
+        width, height = 1.15 * ax.get_window_extent().size / ax.figure.dpi
         if not self.rows or at.is_first_row():
             title = self._settings(values, [*self.panels, *self.columns])
             ax.set_title(_wrapped(title, width, "axes.titlesize"), pad=3)

@@ -223,11 +223,16 @@ def _is_number(values: Mapping[str, Any]) -> bool:
 
 
 def shades(n: int) -> list[tuple[float, ...]]:
-    """Returns `n` colours of the user's `image.cmap`, without its lightest ones."""
+    """Returns `n` colours of the user's `image.cmap`, from its dark end on.
+
+    The lightest colours are left out on light paper, and the darkest on dark paper.
+    """
     import matplotlib
+    from matplotlib.colors import to_rgb
 
     colours = matplotlib.colormaps[_rc("image.cmap")]
-    return list(map(colours, np.linspace(0, 0.85, n)))
+    ends = (0.3, 1) if sum(to_rgb(paper())) < 1.5 else (0, 0.85)
+    return list(map(colours, np.linspace(*ends, n)))
 
 
 def symbol(name: str) -> str:

@@ -96,8 +96,13 @@ class Runs:
         rows, roles = self.rows, self.roles
         if drawn := common(drawn, rows):
             rows = rows.dropna(subset=drawn, how="all")
+        several = []
+        if self.is_search and roles.along in placed:
+            # the cells of a search may have no level in common
+            axes = without(common(roles.axes or (), rows), placed)
+            several = tell_apart(rows, without(placed, [roles.along]), axes)
         settings = without(settings_of(rows, roles), (roles.measure, *drawn, MEASURE))
-        several = tell_apart(rows, placed, settings)
+        several += tell_apart(rows, [*placed, *several], settings)
         if several and not makes_lines:
             refuse_several(self.given, rows, several, places)
         point = [*dict.fromkeys([*placed, *several]), *seed_columns(rows)]
