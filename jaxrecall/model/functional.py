@@ -31,7 +31,7 @@ from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
-from .source import BySource
+from .source import by_source
 from .values import Numbers
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _comparable(fn: Any) -> Any:
     """Returns a function in a form in which JAX recognises it: a module of equinox as
     it is, and any other function by its source.
     """
-    return fn if isinstance(fn, eqx.Module) else BySource(fn)
+    return fn if isinstance(fn, eqx.Module) else by_source(fn)
 
 
 def _three_step(

@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.machinery import PathFinder
 from io import BytesIO
@@ -49,27 +50,25 @@ def source_digest(value: object, unknown: list[str]) -> str:
     return hashlib.sha256(written).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
 class BySource:
     """A function that equals each function with the same digest, such as a closure that
     is made anew. A function without a digest equals no other function.
     """
 
-    def __init__(self, fn: Callable[..., Any]):
-        unknown = list[str]()
-        self.fn = fn
-        self.digest = source_digest(fn, unknown)
-        self.has_digest = not unknown
+    fn: Callable[..., Any] = field(compare=False)
+    digest: str | int
+    has_digest: bool
 
     def __call__(self, *args: Any) -> Any:
         return self.fn(*args)
 
-    def __eq__(self, other: object) -> bool:
-        if not (isinstance(other, BySource) and self.has_digest):
-            return self is other
-        return self.digest == other.digest
 
-    def __hash__(self) -> int:
-        return hash(self.digest)
+def by_source(fn: Callable[..., Any]) -> BySource:
+    """Returns the function in a form that is compared by its source."""
+    unknown = list[str]()
+    digest = source_digest(fn, unknown)
+    return BySource(fn, id(fn) if unknown else digest, not unknown)
 
 
 class _Source(Pickler):

@@ -217,7 +217,7 @@ def test_an_exception_is_a_failed_run_with_its_traceback(simulator, kind, messag
 
 
 def test_what_other_processes_cannot_import_is_refused_before_the_start(folder, capsys):
-    with pytest.raises(UsageError, match="is no variable of its module"):
+    with pytest.raises(UsageError, match="cannot be imported by other"):
         run(made(curve), out="out", workers=2)
     assert not (folder / "out").exists()
     made_here = (
@@ -227,7 +227,7 @@ def test_what_other_processes_cannot_import_is_refused_before_the_start(folder, 
         " simulator=simulator, progress=False, workers=workers)))\n"
     )
     Path("own.py").write_text(made_here)
-    with pytest.raises(UsageError, match="own:simulator is made in __main__"):
+    with pytest.raises(UsageError, match="own:simulator cannot be imported"):
         runpy.run_path("own.py", run_name="__main__")
     assert capsys.readouterr().out == "1\n"
 

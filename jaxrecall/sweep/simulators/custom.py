@@ -395,20 +395,14 @@ class Simulator:
         """Returns a line that explains why other processes cannot run these points.
         Returns None if they can.
         """
-        where = f"simulator: {self.name} "
-        if self._module == "__main__":
-            return (
-                f"{where}is made in __main__, which other processes cannot import; put"
-                " it into a module"
-            )
         module = sys.modules.get(self._module)
         _, _, variable = self.name.partition(":")
-        if getattr(module, variable, None) is not self:
-            return (
-                f"{where}is no variable of its module, so other processes cannot import"
-                " it; give it a name there"
-            )
-        return None
+        if self._module != "__main__" and getattr(module, variable, None) is self:
+            return None
+        return (
+            f"simulator: {self.name} cannot be imported by other processes; put it into"
+            " a variable of a module other than __main__"
+        )
 
     def _batch(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect, in_one_line, shown
 from ...model.point import Run
-from ...model.source import BySource
+from ...model.source import by_source
 from ..running.progress import Failure
 from .custom import STEP, TYPES, Declaration, Simulator, problems_of_columns, x64
 
@@ -82,7 +82,7 @@ class FunctionSimulator(Simulator):
         """What programs depend on. `run` makes a simulator anew for each call, and
         equal simulators share programs.
         """
-        return BySource(self.fn), str(self.field_columns)
+        return by_source(self.fn), str(self.field_columns)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -198,9 +198,15 @@ def simulator(
         ...     return {"overlap": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
         >>> df = jaxrecall.run(cosine, axes={"d": [4, 16]}, seeds=8)
     """
-    options = {"version": version, "rises": rises, "jit": jit and not batched}
-    return lambda fn: FunctionSimulator(
-        fn, static, measure, None, arrays, batched, **options
+    return partial(
+        FunctionSimulator,
+        static=static,
+        measure=measure,
+        arrays=arrays,
+        batched=batched,
+        version=version,
+        rises=rises,
+        jit=jit and not batched,
     )
 
 
