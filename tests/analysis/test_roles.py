@@ -122,7 +122,6 @@ def test_other_summaries_over_seeds_cross_theta(summary, theta):
     )
     assert_crosses(found, [10], 0.3)
     assert found["lo"][0] < 10 < found["hi"][0]
-    assert found["theta"][0] == theta
     assert_crosses(other, 1000 / found["critical"], 0.02)
     (line,) = plot.accuracy(frame, x="x", summary=summary).lines[:1]
     shown = np.interp(np.log(10), np.log(line.get_xdata()), line.get_ydata())

@@ -52,8 +52,9 @@ def check_rows(
     least = dict(roles.needed) | {"seed": 0}
     if roles.counted:
         least |= {"n_test": 1, "n_correct": 0}
-        frame = frame.copy()
-        frame.loc[~has_number, [*COUNTS]] = [1, 0]
+        if all(is_numeric(frame[name]) for name in COUNTS):
+            frame = frame.copy()
+            frame.loc[~has_number, [*COUNTS]] = [1, 0]
     problems = {}
     for name in without(common(roles.numbers, frame), least):
         problems[name] = no_numbers(frame[name])

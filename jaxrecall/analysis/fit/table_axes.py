@@ -96,8 +96,11 @@ def _drop_parameters(frame: Table) -> None:
     vary keeps its text, so that thresholds name it as the table does.
     """
     for name in common(FIELDS, frame):
-        parameters, texts = parameters_of(frame, [name]), frame[name].unique()
-        if parameters and all(isinstance(text, str) for text in texts):
+        parameters = parameters_of(frame, [name])
+        if not parameters:
+            continue
+        texts = frame[name].unique()
+        if all(isinstance(text, str) for text in texts):
             bare = frame[name].str.partition("(")[0]
             told = groups(frame.assign(**{name: bare}), [name, *parameters])
             if told.ngroups == len(texts):
