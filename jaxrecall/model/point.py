@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
@@ -802,11 +802,10 @@ def unknown_names(
 
 
 def _is_default(name: str, value: Any) -> bool:
-    if value is None or value != value:
+    default = DEFAULTS.get(name)
+    if value is default or value is None or value != value:
         return True
-    if name == "activation" and value == "none":
-        return True
-    return name in FIELDS and value == FIELDS[name].default
+    return value == default or (name == "activation" and value == "none")
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
@@ -857,6 +856,7 @@ def in_the_limit(draws: int, cells: int) -> bool:
     return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
 
 
+@cache
 def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
     """Returns the steps for which a run has a row, in increasing order.
 

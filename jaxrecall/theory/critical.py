@@ -7,6 +7,7 @@ The formulas are ours, not the paper's: docs/theory-derivations.md, section 5.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Any
 
@@ -135,13 +136,12 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
     first, last = low.bit_length() - 1, high.bit_length() - 1
     at_low, at_high = excess(first), excess(last)
     if (at_low < 0) != (at_high < 0):
-        while last - first > 1:  # at powers of 2, which other callers need as well
-            middle = (first + last) // 2
-            if (excess(middle) < 0) == (at_low < 0):
-                first = middle
-            else:
-                last = middle
-        power: Any = brentq(excess, first, last, xtol=1e-3)
+        # accuracies at powers of 2 are needed by other callers as well
+        powers = range(first, last)
+        above = bisect_left(
+            powers, True, key=lambda power: (excess(power) < 0) != (at_low < 0)
+        )
+        power: Any = brentq(excess, first + above - 1, first + above, xtol=1e-3)
         size = 2.0**power
     elif axis in FALLING:
         size = math.inf if at_low >= 0 else 0.0
