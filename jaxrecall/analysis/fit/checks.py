@@ -7,6 +7,7 @@ import numpy as np
 from ...errors import FitError
 from .columns import (
     ANSWERS,
+    NUMBERS,
     RIGHT,
     Table,
     common,
@@ -52,7 +53,8 @@ def check_rows(
     least = dict(roles.needed) | {"seed": 0}
     if roles.counted:
         least |= {"n_test": 1, "n_correct": 0}
-        if all(is_numeric(frame[name]) for name in COUNTS):
+        are_counts = all(frame[name].dtype.kind in NUMBERS for name in COUNTS)
+        if are_counts and not has_number.all():
             frame = frame.copy()
             frame.loc[~has_number, [*COUNTS]] = [1, 0]
     problems = {}
