@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import linear_sum_assignment
 
 from ..point import Point
 
@@ -49,6 +48,8 @@ def decoder_columns(
     unpadded = G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d]
     exact = [a.astype(np.float64) for a in unpadded]
     scores = whitened(point, *exact)
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
     _, assigned = linear_sum_assignment(scores, maximize=True)
     decoded = matched(*exact[:3]).argmax(1), scores.argmax(1), assigned
     accuracies = (np.stack(decoded) == perm[:V]).mean(1)
