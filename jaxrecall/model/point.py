@@ -802,10 +802,11 @@ def unknown_names(
 
 
 def _is_default(name: str, value: Any) -> bool:
-    default = DEFAULTS.get(name)
-    if value is default or value is None or value != value:
+    if value is None or value != value:
         return True
-    return value == default or (name == "activation" and value == "none")
+    if name == "activation" and value == "none":
+        return True
+    return name in FIELDS and value == FIELDS[name].default
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:

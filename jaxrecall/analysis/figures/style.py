@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ...errors import UsageError, printable
+from ...errors import UsageError, in_one_line, printable
 from ...model.columns import is_parameter
 from ...model.point import SAME_AS
 from ...model.values import is_missing
@@ -126,9 +126,14 @@ def look(
     Raises UsageError for a style that does not exist, and for settings that matplotlib
     cannot use.
     """
-    from matplotlib import rcParams
-    from matplotlib import style as styles
-
+    try:
+        from matplotlib import rcParams
+        from matplotlib import style as styles
+    except Exception as error:  # matplotlib reads its settings on import
+        raise UsageError(
+            f"matplotlib: cannot be imported ({in_one_line(error)}); set MPLBACKEND and"
+            " matplotlibrc to what it can use"
+        ) from error
     base: dict[str, list[Any]] = {"report": [OURS], "figure": [_ours()], "axes": []}
     used = base[place] + ([style] if style else [])
     used.append(FIXED if place == "report" else PLAIN)

@@ -371,9 +371,8 @@ def with_state(thresholds: Table) -> Table:
 def make_frame(
     name: str, axes: Sequence[str], kept: Sequence[str], rows: Sequence[Row]
 ) -> Table:
-    """Returns a table of a fit with its documented columns and types.
-
-    Its first columns are the axes that differ between its rows, then those in `kept`.
+    """Returns a table of a fit with its documented columns and types. The first columns
+    are the axes that differ between its rows, then those in `kept`.
     """
     import pandas as pd
 
