@@ -24,7 +24,6 @@ from jaxrecall.model.reference import three_step as closed_form
 POINT = Point(V=24, N=2000, d=12, L=5, kappa=20, n_test=128)
 RNG = np.random.default_rng(0)
 W2, U2 = RNG.normal(size=(2, POINT.d, POINT.d)) / POINT.d**0.5
-GAIN = RNG.uniform(0.5, 1.5, POINT.d)
 
 
 def linear(recall, tokens, position):
@@ -32,14 +31,7 @@ def linear(recall, tokens, position):
     return (1 + recall.scores(tokens, position)) / len(tokens)
 
 
-def layer_norm(recall, h):
-    h = h - h.mean()
-    h = h / jnp.sqrt(h @ h / len(h) + 1e-5)
-    return model.plain_readout(recall, jnp.asarray(GAIN, h.dtype) * h)
-
-
 def bounded(recall, h):
-    """Depends on how large the weights are, other than `layer_norm`."""
     return model.plain_readout(recall, jnp.tanh(h))
 
 
@@ -79,9 +71,6 @@ class Direct:
         return softmax(np.einsum("nld,nd->nl", k, query @ W2.T), axis=1)
 
     def logits(self, h, V_mat):
-        if self.readout is layer_norm:
-            h = h - h.mean(1, keepdims=True)
-            h = GAIN * h / np.sqrt((h**2).mean(1, keepdims=True) + 1e-5)
         if self.readout is bounded:
             h = np.tanh(h)
         if self.readout is second_mlp:
@@ -130,22 +119,13 @@ class Direct:
 
 
 MODELS = {
-    "linear": {"attend": linear},
-    "layer norm": {"readout": layer_norm},
     "second attention": {"attend": second_attention},
     "second mlp": {"readout": second_mlp},
     "both": {"attend": linear, "readout": bounded},
 }
-OFTEN = ("second attention", "both")
 
 
-@pytest.mark.parametrize(
-    "another",
-    [
-        pytest.param(another, id=name, marks=() if name in OFTEN else pytest.mark.slow)
-        for name, another in MODELS.items()
-    ],
-)
+@pytest.mark.parametrize("another", MODELS.values(), ids=MODELS)
 def test_metrics_of_another_model_are_those_of_numpy(another):
     r = realize(POINT, 1).astype(np.float64)
 
@@ -188,20 +168,6 @@ def test_linear_attention_learns_what_its_gradient_says():
     h = np.einsum("nl,nld->nd", (1 + k @ w) / POINT.L, k)
     V2 = V1 + POINT.gamma2 / POINT.N * pull(V1, h).T @ h
     assert_close(tuple(learned), (V1, w, V2))
-
-
-@pytest.mark.slow
-def test_draws_of_numpy_are_measured_in_jax():
-    r = realize(POINT, 0)
-    learned = closed_form(r, POINT)
-    metrics = measure(r, POINT, learned, attend=linear)
-    numbers = [value for value in metrics.values() if value is not None]
-    assert all(isinstance(value, jax.Array | int) for value in numbers)
-    predicted = predict(r, POINT, learned.V2, learned.w, *r.test[:2], attend=linear)
-    logits, attention = map(np.asarray, predicted)
-    assert metrics["n_correct"] == (logits.argmax(1) == r.test_labels).sum()
-    mass = np.take_along_axis(attention, r.test_positions[:, None], axis=1).mean()
-    assert_close(metrics["attention_mass"], mass, "float32", of="attention_mass")
 
 
 def sharper(factor):
