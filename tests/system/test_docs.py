@@ -257,7 +257,7 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
 
 def test_commands_are_found():
     mentioned = [command for command, _ in commands(README)]
-    assert mentioned == ["sweep", "fit", "examples", "sweep", "fit", "examples"]
+    assert mentioned == ["examples", "sweep", "fit", "examples", "sweep", "fit"]
     assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [
         ("fit", ["a", "--out", "b"]),
         ("status", []),
