@@ -87,8 +87,6 @@ POINTS = yaml.safe_load("""
     embedding: clustered(clusters=4), embedding_out: equicorrelated(rho=0.4)}]
 - [uniform+uniform, {m: 20, activation: gelu, eta: 1.0e-5, trigger_in_value: false,
     fresh_batches: true}]
-- [uniform+uniform, {m: 20, activation: own_laws:Softplus(beta=2), eta: 1.0e-5,
-    embedding: own_laws:Signs(common=0.4)}]
 """)
 
 

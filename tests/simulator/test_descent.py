@@ -460,8 +460,10 @@ def test_rounding_is_no_slope_of_saturated_attention(case):
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(TRACED, marks=pytest.mark.slow),
-        later("polar(lam=0.01)", pool=24, exact="full"),
+        TRACED,
+        pytest.param(
+            later("polar(lam=0.01)", pool=24, exact="full"), marks=pytest.mark.slow
+        ),
     ],
     ids=lambda point: point.optimizer.attention,
 )

@@ -45,10 +45,10 @@ OFTEN = """
 - {}
 - {eta: 50, gamma2: 20, fresh_batches: true, exact: full}
 - {trigger_in_value: false, fresh_batches: true, N: 7}
-# more than a block of tokens
-- {V: 700, d: 30, N: 9000, tokens: own_laws:Shuffled(s=1.2), eta: 50, gamma2: 20}
 """
 SELDOM = """
+# more than a block of tokens
+- {V: 700, d: 30, N: 9000, tokens: own_laws:Shuffled(s=1.2), eta: 50, gamma2: 20}
 - {trigger_in_value: false, embedding: sphere, eta: 5}
 - {tokens: zipf(s=1.2), eta: 50, gamma2: 20}
 - {tokens: zipf(s=1.2), fresh_batches: true, trigger_in_value: false}
