@@ -122,10 +122,8 @@ def statuses(point: Point, seed: int = 0):
     return [(row["status"], row["W_norm"] or 0) for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "trains"),
-    [("adam", "VW"), pytest.param("sgd", "VWZ", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "trains"), [("adam", "VW"), ("sgd", "VWZ")])
 def test_training_from_zero_leaves_attention_to_rounding_which_is_degenerate(
     optimizer, trains
 ):

@@ -117,6 +117,7 @@ def test_a_batch_of_fewer_samples_than_tokens_is_read():
     assert check(later(batch=15)) == ALL
 
 
+@pytest.mark.slow
 def test_a_run_whose_attention_opens_reads_its_samples_from_there_on():
     """Embeddings that are trained move the scores; rows say how far weighted tokens
     went.
