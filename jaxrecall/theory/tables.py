@@ -118,8 +118,6 @@ def _accuracies(model: Model, sizes: np.ndarray) -> np.ndarray:
 
     More than MOST_SIZES are interpolated between powers of 2.
     """
-    from scipy.interpolate import PchipInterpolator  # slow to import
-
     places, place_of_size = np.unique(sizes, return_inverse=True)
     is_dense = len(places) > MOST_SIZES and 1 <= places[0] <= places[-1] <= MAX_N
     if is_dense:
@@ -131,6 +129,8 @@ def _accuracies(model: Model, sizes: np.ndarray) -> np.ndarray:
             reached[i] = accuracy(model, float(place))
     if not is_dense:
         return reached[place_of_size]
+    from scipy.interpolate import PchipInterpolator  # slow to import
+
     covered = ~np.isnan(reached)
     if covered.sum() < 2:
         return np.full(len(sizes), math.nan)
