@@ -169,13 +169,15 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
     for name in needed:
         if _follows(frame, name, along, stated if name in stated else needed):
             left_out.append(name)
-    names = []
-    for axis in (*stated, *common(["step"], frame)):
-        names += [axis, *parameters_of(frame, [axis])]
-    axes = _tell_cells_apart(frame, roles, names, left_out, along, stated)
-    is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
-    if roles.axes is None or (is_twice and roles.fields):
+    axes, names, are_enough = [], [], False
+    if roles.axes is not None:
+        for axis in (*stated, *common(["step"], frame)):
+            names += [axis, *parameters_of(frame, [axis])]
+        axes = _tell_cells_apart(frame, roles, names, left_out, along, stated)
+        is_twice = frame.duplicated([*axes, along, *seed_columns(frame)]).any()
         # rows of other grids, or columns, may have been added to the table
+        are_enough = not (is_twice and roles.fields)
+    if not are_enough:
         names = [*settings_of(frame, roles), *unstated(frame, roles)]
         axes = _tell_cells_apart(frame, roles, names, left_out, along)
     followers = without(varying(frame, dict.fromkeys(names)), (*axes, *left_out))
