@@ -285,6 +285,61 @@ def steps():
     return found.sort_values(keys, key=lambda column: column.replace("one", "1"))
 
 
+@as_table(["L", "V"], {"d = {d}": TO_TEXT}, missing="not run")
+def many_steps():
+    """N* by V and d after L / 8 first steps and 65 last steps, key only."""
+    return searched("many-steps").sort_values(["L", "V", "d"])
+
+
+def power_law(cells):
+    """Returns the N* that was predicted for cells before they were run.
+
+    It is the law of `exponents_after_many_steps` as it was measured then, with 0.75 for
+    the last steps.
+    """
+    sizes = (cells["V"] / 64) ** 0.31 * (cells["d"] / 64) ** -0.62
+    return 0.75 * 2100 * (cells["L"] / 1024) ** 0.95 * sizes
+
+
+HELD_OUT = [
+    (32, 32, 1024),
+    (128, 512, 1024),
+    (64, 256, 1024),
+    (128, 64, 1024),
+    (256, 256, 1024),
+    (512, 128, 256),
+    (512, 256, 256),
+    (16, 256, 256),
+]
+"""V, d and L of the configurations of many-steps whose predictions are in its grid."""
+
+
+@as_table(
+    ["V", "d", "L"],
+    {"predicted": "{predicted:,.0f}", "N* [95 %]": TO_TEXT, "ratio": "{ratio:.2f}"},
+)
+def many_steps_predicted():
+    """N* of the power law, and N* measured after the prediction was committed."""
+    sizes = pd.DataFrame(HELD_OUT, columns=["V", "d", "L"])
+    cells = sizes.merge(searched("many-steps"))
+    predicted = power_law(cells)
+    ratio = predicted / cells["N_star"]
+    return cells.assign(predicted=predicted, ratio=ratio)
+
+
+@as_table(["V"], {"{widths}": "{slope:.2f}"}, missing="")
+def many_steps_slopes():
+    """Slope of ln N* in ln d between neighbouring d, at L = 256."""
+    cells = searched("many-steps").query("L == 256").sort_values(["V", "d"])
+    before = cells.groupby("V")[["N_star", "d"]].shift()
+    slope = np.log(cells["N_star"] / before["N_star"])
+    slope /= np.log(cells["d"] / before["d"])
+    ratio = np.sqrt(cells["d"] * before["d"]) / cells["V"]
+    cells = cells.assign(slope=slope, ratio=ratio).dropna(subset="slope")
+    widths = "d / V near " + cells["ratio"].map("{:.2g}".format)
+    return cells.assign(widths=widths).sort_values("ratio")
+
+
 NUMBERS = [(1, 1e-6), (1, 1), (4, 0.25), (4, 1), (32, 0.25), (128, 0.25)]
 """Number of first steps, and eta over eta_c."""
 
