@@ -277,7 +277,20 @@ def steps():
     """N* at V = d = 64 by the number of first steps and of last steps, all with
     eta = eta_c / 4 and independent samples.
     """
-    found = searched("steps")
+    return by_first_and_last("steps")
+
+
+@as_table(
+    ["trigger", "first steps", "last steps"], {"L = {L}": TO_TEXT}, missing="not run"
+)
+def steps_wide():
+    """The same at V = 64 and d = 256."""
+    return by_first_and_last("steps-wide")
+
+
+def by_first_and_last(study):
+    """Returns N* of a study, with the numbers of first and of last steps in words."""
+    found = searched(study)
     first = found["first_steps"].where(found["first_steps"] == 1, "L / 8")
     found["first steps"] = first.astype(str)
     found["last steps"] = found["steps"].map(LAST)
