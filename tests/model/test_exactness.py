@@ -175,8 +175,8 @@ def test_further_steps_agree_with_the_reference(changes, table):
 
 
 def test_exact_ties_are_counted():
-    """One sample a step, orthogonal, no trigger in the value: every other token is orthogonal
-    to all that was learned.
+    """One sample a step, orthogonal, no trigger in the value: every other token is
+    orthogonal to all that was learned.
     """
     sizes = BASE | {"N": 1, "L": 1, "embedding": "orthogonal"}
     point = Point(**sizes, trigger_in_value=False, fresh_batches=True)
