@@ -172,6 +172,7 @@ def test_noise_may_have_another_law():
     assert (point.tokens, point.noise_tokens) == ("zipf(s=0.5)", "zipf(s=2)")
 
 
+@pytest.mark.slow  # test_custom.py searches along a field of a simulator
 def test_a_search_along_the_parameter_of_a_law(tmp_path):
     """Whether accuracy crosses does not matter here."""
     base = SMALL | {"N": 2000, "tokens": "zipf(s=0.5)", "eta": 1e-6}

@@ -99,7 +99,9 @@ def test_locked_attention_agrees_with_the_full_form_at_its_guard():
 
 
 @pytest.mark.parametrize(
-    "point", [ATTENTION, MLP, NO_TRIGGER], ids=["attention", "mlp", "no trigger"]
+    "point",
+    [ATTENTION, pytest.param(MLP, marks=pytest.mark.slow), NO_TRIGGER],
+    ids=["attention", "mlp", "no trigger"],
 )
 def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
     """Far beyond the expected error no run would have passed its guard, far below it

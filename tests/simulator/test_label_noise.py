@@ -119,6 +119,7 @@ def test_a_memory_of_noisy_labels_by_hand():
 
 
 SELDOM = """
+- {}
 - {tokens: zipf, trigger_in_value: false}
 - {m: 16, activation: tanh, diagnose: true}
 - {steps: 5, lr: 3, optimizer: sgd, batch: 40, start: zero}
@@ -131,7 +132,7 @@ SELDOM = """
    fresh_batches: true}
 """
 OFTEN = """
-- {}
+- {embedding: orthogonal}
 - {fresh_batches: true, label_noise: 1.0, eta: 1.0e-6}
 - {kappa: 1.0e+5, eta: 1.0e-6, d: 16}  # locked attention
 """

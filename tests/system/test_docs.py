@@ -15,6 +15,7 @@ from attack.__main__ import parser as attack_parser
 from helpers import FINDINGS, ROOT
 
 from benchmarks import documented
+from jaxrecall import load
 from jaxrecall.__main__ import MODULES as COMMANDS
 from jaxrecall.analysis.fit.tables import COLUMNS_OF
 from jaxrecall.model.columns import COLUMNS
@@ -97,32 +98,9 @@ def results(tmp_path_factory):
         sweep(["--grid", grid, "--out", str(folder / "results/quickstart"), *small])
         == 0
     )
-    [grid] = [
-        block
-        for block in fenced(PAGES["docs/gallery.md"], "yaml")
-        if "name: map" in block
-    ]
-    (folder / "map.yaml").write_text(grid)
-    small = (
-        "--set",
-        "seeds=2",
-        "--set",
-        "blocks.0.axes.N=[512, 65536]",
-        "--set",
-        "blocks.0.axes.d=[32, 64]",
-    )
-    assert (
-        sweep(
-            [
-                "--grid",
-                str(folder / "map.yaml"),
-                "--out",
-                str(folder / "results/map"),
-                *small,
-            ]
-        )
-        == 0
-    )
+    (folder / "results/map").mkdir()
+    rows = load(ROOT / "results/study/map").query("L == 256 and trigger_in_value")
+    rows.to_parquet(folder / "results/map/table.parquet")
     return folder
 
 

@@ -281,6 +281,7 @@ def test_jax_does_not_use_its_folder_if_others_may_write_it(kept):
     assert len(list(kept.iterdir())) == 1
 
 
+@pytest.mark.slow  # it compiles anew, as the test before, which sees the same message
 def test_a_sweep_says_once_that_programs_are_not_kept(kept, capsys, monkeypatch):
     (kept.parent / "tiny.yaml").write_text(GRID)
     kept.mkdir(mode=0o700)

@@ -197,9 +197,12 @@ def test_a_wrong_type_is_a_short_error_of_the_package(
     every = 1 if attack.full_counts or len(right) < 3 else 3
     for turn, argument in enumerate(right):
         for value in list(ODD.values())[turn % every :: every]:
-            if argument == "progress" or (
-                argument == "out" and isinstance(value, (str, Path))
-            ):
+            is_right = {
+                "progress": True,
+                "workers": value is ODD["a number"],
+                "out": isinstance(value, (str, Path)),
+            }
+            if is_right.get(argument):
                 continue
             try:
                 with within(120):
