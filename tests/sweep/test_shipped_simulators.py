@@ -78,13 +78,11 @@ def test_further_steps_are_those_of_the_package(optimizer, lr):
 
 
 def test_positions_and_value_maps_are_their_definitions():
-    point = heads.simulator.point({"N": 1, "d": 6, "L": 5, "positions": "sinusoidal"})
-    three = point.replace(H=3)
-
     @quickly
     def drawn(key):
-        turned = heads.value_maps(three.replace(d_head=4), key)
-        return heads.positions(point, key), heads.value_maps(three, key), turned
+        turned = heads.value_maps(3, 4, 6, key)
+        positions = heads.positions_of("sinusoidal", 5, 6, key)
+        return positions, heads.value_maps(3, 2, 6, key), turned
 
     sinusoidal, parts, turned = map(np.asarray, drawn(jax.random.key(0)))
     rates = 10000 ** (-np.arange(3) / 3)
@@ -97,14 +95,11 @@ def test_positions_and_value_maps_are_their_definitions():
 
 
 def test_a_sequence_holds_one_subject_one_relation_and_their_answer():
-    sizes = {"S": 5, "R": 3, "D": 4, "noise": 7, "L": 6}
-    point = subject_relation.simulator.point(sizes)
-
     @quickly
     def sampled(key):
         answers = jnp.arange(15, dtype=jnp.int32).reshape(5, 3)
         words = jax.random.bits(key, (3000, 10))
-        return jax.vmap(partial(subject_relation.sample, point, answers))(words)
+        return jax.vmap(partial(subject_relation.sample, answers, 7, 6))(words)
 
     tokens, r, right = map(np.asarray, sampled(jax.random.key(0)))
     subject, relation = tokens < 5, (tokens >= 5) & (tokens < 8)
