@@ -12,9 +12,10 @@ from dataclasses import MISSING
 
 import pytest
 from attack.__main__ import parser as attack_parser
-from helpers import FINDINGS, ROOT
+from helpers import FINDINGS, ROOT, usual_promotion
 
 from benchmarks import documented
+from docs import gallery
 from jaxrecall.__main__ import MODULES as COMMANDS
 from jaxrecall.analysis.fit.tables import COLUMNS_OF
 from jaxrecall.model.columns import COLUMNS
@@ -80,6 +81,15 @@ def test_the_readme_is_short():
 # code
 
 
+SMALL = {
+    "map": {"seeds": 2, "blocks.0.axes.N": [512, 65536], "blocks.0.axes.d": [32, 64]},
+    "cover": {"seeds": 12, "base.updates": 50, "blocks.0.axes.N": [4, 8]},
+    "grokking": {"seeds": 1, "base.width": 8, "blocks.0.axes.share": [0.9]},
+    "superposition": {"seeds": 1, "base.updates": 5},
+}
+"""What the grids of the gallery have less of here."""
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """A folder with the results that the pages speak of, in small."""
@@ -97,32 +107,14 @@ def results(tmp_path_factory):
         sweep(["--grid", grid, "--out", str(folder / "results/quickstart"), *small])
         == 0
     )
-    [grid] = [
-        block
-        for block in fenced(PAGES["docs/gallery.md"], "yaml")
-        if "name: map" in block
-    ]
-    (folder / "map.yaml").write_text(grid)
-    small = (
-        "--set",
-        "seeds=2",
-        "--set",
-        "blocks.0.axes.N=[512, 65536]",
-        "--set",
-        "blocks.0.axes.d=[32, 64]",
-    )
-    assert (
-        sweep(
-            [
-                "--grid",
-                str(folder / "map.yaml"),
-                "--out",
-                str(folder / "results/map"),
-                *small,
-            ]
-        )
-        == 0
-    )
+    for name, code in gallery.codes().items():
+        if code:
+            gallery.write(name, folder)
+            given = ["--grid", str(folder / f"{name}.yaml")]
+            for key, value in SMALL[name].items():
+                given += ["--set", f"{key}={value}"]
+            with usual_promotion():
+                assert sweep([*given, "--out", str(folder / "results" / name)]) == 0
     return folder
 
 
@@ -163,7 +155,8 @@ def test_grids_are_grids(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     for block in fenced(PAGES[page], "yaml"):
         (tmp_path / "grid.yaml").write_text(block)
-        assert read_grid(tmp_path / "grid.yaml").points
+        with usual_promotion():
+            assert read_grid(tmp_path / "grid.yaml").points
 
 
 def test_overrides_apply_to_the_grid_of_their_page(tmp_path):
