@@ -29,12 +29,22 @@ def codes() -> dict[str, str]:
     }
 
 
+def write(name: str, folder: Path) -> None:
+    """Writes a grid of the page into a folder, beside the module of its simulator if it
+    names one.
+    """
+    (folder / f"{name}.yaml").write_text(grids()[name])
+    module = DOCS.parent / "examples" / f"{name}.py"
+    if module.exists():
+        shutil.copy(module, folder)
+
+
 def main(names: list[str]) -> None:
-    for name, text in grids().items():
+    for name in grids():
         if names and name not in names:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, f"{name}.yaml").write_text(text)
+            write(name, Path(folder))
             subprocess.run(
                 [sys.executable, "-m", "jaxrecall", "sweep", "--grid", f"{name}.yaml"],
                 cwd=folder,

@@ -5,11 +5,14 @@ A sweep with `decoders: true` has the same columns from samples, and the three s
 beside them.
 """
 
+from typing import Annotated
+
 import jax
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import jaxrecall
+from jaxrecall import field
 
 
 def gradient(counts, L, Z_in, Z_out, z_trig, pi, trigger_in_value):
@@ -48,54 +51,36 @@ def whitened(point, G, Z_in, Z_out, z_trig):
     ) / (2 * L * V)
 
 
-def decoded(point, key):
-    V, N, d, L = point.V, point.N, point.d, point.L
-    rng = np.random.default_rng(
-        [int(np.asarray(jax.random.key_data(key))[-1]), V, d, 0]
-    )
+@jaxrecall.simulator(
+    static=("V", "d", "L", "N"), measure="assignment_accuracy", jit=False
+)
+def simulator(
+    key,
+    *,
+    V: Annotated[int, field(low=2)],
+    d: Annotated[int, field(low=2)],
+    L: Annotated[int, field(low=1)],
+    N: Annotated[int, field(low=1, high=2**30)],
+    trigger_in_value: bool = True,
+):
+    """Fractions of the labels that three decoders recover: the matched filter, whitened
+    least squares, and the best one-to-one assignment of the latter's scores.
+    """
+    key_of_numpy = int(np.asarray(jax.random.key_data(key))[-1])
+    rng = np.random.default_rng([key_of_numpy, V, d, 0])
     Z_in, Z_out, z_trig = np.split(rng.normal(size=(2 * V + 1, d)) / d**0.5, [V, 2 * V])
     pi, even = rng.permutation(V), np.full(V, 1 / V)
-    levels = np.minimum(np.round(2 ** (np.arange(121) / 4)), N).astype(
-        int
-    )  # up to the largest N: counts grow with N
-    n = rng.multinomial(np.diff(levels, prepend=0), even).sum(
-        0
-    )  # samples of each informative token
+    # samples are drawn in parts that end at these numbers, up to the largest N, so that
+    # counts grow with N
+    ends = np.minimum(np.round(2 ** (np.arange(121) / 4)), N).astype(int)
+    n = rng.multinomial(np.diff(ends, prepend=0), even).sum(0)
     counts = rng.multinomial(n * (L - 1), even) + np.diag(n)
-    G = gradient(counts, L, Z_in, Z_out, z_trig, pi, point.trigger_in_value)
+    G = gradient(counts, L, Z_in, Z_out, z_trig, pi, trigger_in_value)
+    point = jaxrecall.Point(V=V, d=d, L=L, N=N, trigger_in_value=trigger_in_value)
     scores = whitened(point, G, Z_in, Z_out, z_trig)
+    _, assigned = linear_sum_assignment(scores, maximize=True)
     return {
         "matched_accuracy": np.mean((Z_in @ G.T @ Z_out.T).argmax(1) == pi),
         "whitened_accuracy": np.mean(scores.argmax(1) == pi),
-        "assignment_accuracy": np.mean(
-            linear_sum_assignment(scores, maximize=True)[1] == pi
-        ),
+        "assignment_accuracy": np.mean(assigned == pi),
     }
-
-
-simulator = jaxrecall.Simulator(
-    decoded,
-    fields={
-        "V": (int, None, 2, 65536, "static"),
-        "d": (int, None, 2, 65536, "static"),
-        "L": (int, None, 1, 65536, "static"),
-        "N": (int, None, 1, 2**30, "static"),
-        "trigger_in_value": (bool, True, None, None, "static"),
-    },
-    columns={
-        "matched_accuracy": (
-            float,
-            "fraction of the labels that the matched filter recovers",
-        ),
-        "whitened_accuracy": (
-            float,
-            "fraction of the labels that whitened least squares recovers",
-        ),
-        "assignment_accuracy": (
-            float,
-            "fraction of the labels that the best one-to-one assignment of it recovers",
-        ),
-    },
-    accuracy="assignment_accuracy",
-    jit=False,
-)

@@ -20,11 +20,14 @@ jaxrecall sweep --grid heads.yaml --workers 2            # the same from a grid 
     that says simulator: heads:simulator
 """
 
+from typing import Annotated, Literal
+
 import jax
 import jax.numpy as jnp
 import optax
 
 import jaxrecall
+from jaxrecall import field
 
 N_MAX = 4096
 """Samples that every run draws; those from N on have weight 0, so that one program
@@ -54,11 +57,11 @@ def loss(trained, fixed, samples, weights):
     labels and triggers (n,).
     """
     tokens, ell, labels, t = samples
-    found, _ = jax.vmap(logits, (None, 0, 0, 0))(fixed | trained, tokens, ell, t)
-    return weights @ optax.softmax_cross_entropy_with_integer_labels(found, labels)
+    scores, _ = jax.vmap(logits, (None, 0, 0, 0))(fixed | trained, tokens, ell, t)
+    return weights @ optax.softmax_cross_entropy_with_integer_labels(scores, labels)
 
 
-def positions(point, key):
+def positions_of(kind, L, d, key):
     """(L, d) position vectors of norm about 1.
 
     sinusoidal    sqrt(2/d) (sin, cos)(j / 10000^(2i/d)),   Vaswani et al.,
@@ -66,188 +69,134 @@ def positions(point, key):
     random        entries N(0, 1/d), which the three steps leave as they are, and
         further steps train
     """
-    if point.positions == "none":
-        return jnp.zeros((point.L, point.d))
-    if point.positions == "random":
-        return (
-            jax.random.normal(jax.random.fold_in(key, POSITIONS), (point.L, point.d))
-            / point.d**0.5
-        )
-    angle = jnp.arange(point.L)[:, None] / 10000.0 ** (
-        jnp.arange(0, point.d, 2)[None] / point.d
-    )
-    return (
-        jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)[:, : point.d]
-        * (2 / point.d) ** 0.5
-    )
+    if kind == "none":
+        return jnp.zeros((L, d))
+    if kind == "random":
+        return jax.random.normal(jax.random.fold_in(key, POSITIONS), (L, d)) / d**0.5
+    angle = jnp.arange(L)[:, None] / 10000.0 ** (jnp.arange(0, d, 2)[None] / d)
+    waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)
+    return waves[:, :d] * (2 / d) ** 0.5
 
 
-def value_maps(point, key):
-    """(H, d_head, d) value maps: the identity cut into H parts where H d_head = d, else
+def value_maps(H, width, d, key):
+    """(H, width, d) value maps: the identity cut into H parts where H width = d, else
     the first rows of a random rotation each.
     """
-    width = point.d_head or point.d // point.H
-    if width * point.H == point.d:
-        return jnp.eye(point.d).reshape(point.H, width, point.d)
-    normal = jax.random.normal(
-        jax.random.fold_in(key, MAPS), (point.H, point.d, point.d)
-    )
+    if width * H == d:
+        return jnp.eye(d).reshape(H, width, d)
+    normal = jax.random.normal(jax.random.fold_in(key, MAPS), (H, d, d))
     return jnp.linalg.qr(normal)[0][:, :width]
 
 
-def learned(point, key):
-    """Trains the heads on N samples, and measures them on test sequences."""
-    d, H = point.d, point.H
-    plain = jaxrecall.Point(V=point.V, N=N_MAX, d=d, L=point.L, n_test=point.n_test)
+Size = Annotated[int, field(low=1)]
+Rate = Annotated[float, field(low=0)]
+
+
+@jaxrecall.simulator(
+    static=("V", "d", "L", "H", "d_head", "triggers", "n_test"), measure="accuracy"
+)
+def simulator(
+    key,
+    *,
+    V: Annotated[int, field(low=2)] = 64,
+    N: Annotated[int, field(low=1, high=N_MAX)],
+    d: Size = 32,
+    L: Size = 8,
+    H: Size = 1,
+    d_head: Annotated[int, field(low=0)] = 0,
+    positions: Literal["none", "sinusoidal", "random"] = "none",
+    triggers: Size = 1,
+    trigger_in_value: bool = True,
+    positions_in_value: bool = True,
+    eta: Rate = 1e-3,
+    kappa: Rate = 100.0,
+    gamma2: Rate = 0.0,
+    further: Annotated[int, field(low=0)] = 0,
+    optimizer: Literal["adam", "sgd"] = "adam",
+    lr: Rate = 0.02,
+    n_test: Size = 1024,
+):
+    """Trains the heads on N samples, and measures them on n_test sequences.
+
+    A d_head of 0 means d / H: then V_1 ... V_H together have d^2 entries for any H.
+    Each sample is marked by one of so many triggers. A gamma2 of 0 means gamma. If
+    further steps follow, it should be of the order of V.
+    """
+    plain = jaxrecall.Point(V=V, N=N_MAX, d=d, L=L, n_test=n_test)
     draws = jaxrecall.draws(plain, key)
-    more = (
-        jax.random.normal(jax.random.fold_in(key, TRIGGERS), (point.triggers - 1, d))
-        / d**0.5
-    )
-    which = (
-        jax.random.bits(jax.random.fold_in(key, WHICH), (N_MAX + point.n_test,))
-        % point.triggers
-    )
+    triggers_key, which_key = (jax.random.fold_in(key, i) for i in (TRIGGERS, WHICH))
+    more = jax.random.normal(triggers_key, (triggers - 1, d)) / d**0.5
+    which = jax.random.bits(which_key, (N_MAX + n_test,)) % triggers
     train, test = (*draws.batches[0], which[:N_MAX]), (*draws.test, which[N_MAX:])
-    weights = jnp.where(jnp.arange(N_MAX) < point.N, 1.0, 0.0) / point.N
+    weights = jnp.where(jnp.arange(N_MAX) < N, 1.0, 0.0) / N
 
     fixed = {
         "Z_in": draws.Z_in,
         "Z_out": draws.Z_out,
         "z_eos": draws.z_eos,
         "z_trig": jnp.concatenate([draws.z_trig[None], more]),
-    }
-    fixed |= {"p": positions(point, key), "U": value_maps(point, key)}
-    fixed |= {
+        "p": positions_of(positions, L, d, key),
+        "U": value_maps(H, d_head or d // H, d, key),
         "in_value": {
-            "trigger": 1.0 * point.trigger_in_value,
-            "positions": 1.0 * point.positions_in_value,
-        }
+            "trigger": 1.0 * trigger_in_value,
+            "positions": 1.0 * positions_in_value,
+        },
     }
 
-    def mean(trained, samples):
+    def mean_loss(trained, samples):
         return loss(trained, fixed, samples, weights)
 
-    rates = jaxrecall.rates(plain, eta=point.eta, kappa=point.kappa)
-    rates = rates._replace(
-        gamma2=jnp.where(point.gamma2 > 0, point.gamma2, rates.gamma)
-    )
-    V, W = jnp.zeros((H, d, fixed["U"].shape[1])), jnp.zeros((H, d, d))
-    _, W, V = jaxrecall.recipe(
-        lambda V, W, samples: mean({"V": V, "W": W}, samples), V, W, [train] * 3, rates
+    rates = jaxrecall.rates(plain, eta=eta, kappa=kappa)
+    rates = rates._replace(gamma2=jnp.where(gamma2 > 0, gamma2, rates.gamma))
+    V_0, W_0 = jnp.zeros((H, d, fixed["U"].shape[1])), jnp.zeros((H, d, d))
+    _, W_1, V_2 = jaxrecall.recipe(
+        lambda V_mat, W, samples: mean_loss({"V": V_mat, "W": W}, samples),
+        V_0,
+        W_0,
+        [train] * 3,
+        rates,
     )
 
-    trained = {"V": V, "W": W} | (
-        {"p": fixed["p"]} if point.positions == "random" else {}
-    )
-    optimizer = {"sgd": optax.sgd, "adam": optax.adam}[point.optimizer](point.lr)
-    trained, _ = jaxrecall.train(
-        mean, trained, lambda t: train, optimizer, point.further
-    )
+    trained = {"V": V_2, "W": W_1}
+    if positions == "random":
+        trained["p"] = fixed["p"]
+    update = {"sgd": optax.sgd, "adam": optax.adam}[optimizer](lr)
+    trained, _ = jaxrecall.train(mean_loss, trained, lambda t: train, update, further)
     return measured(fixed | trained, test) | {
-        "loss": mean(trained, train),
-        "parameters": V.size + H * d,
+        "loss": mean_loss(trained, train),
+        "parameters": V_2.size + H * d,
     }
 
 
 def measured(model, test):
-    """The columns that follow from a model and its test sequences."""
+    """The columns that follow from a model and its test sequences, and two more: `loss`
+    is the mean cross-entropy of the N samples (nats), and `parameters` the number of
+    entries of all V_h and of W_h z_eos, which is all that W_h acts by.
+
+    accuracy          fraction of test sequences whose label has the largest logit
+    test_margin       mean of (logit of the label - best other) / std of the logits
+    attention_mass    mean softmax weight on the informative token, over heads and
+        sequences
+    trigger_score     mean over heads and triggers of z_trig . W_h z_eos (nats)
+    score_std         std over the vocabulary of z_in . W_h z_eos, mean over heads
+        (nats)
+    """
     tokens, ell, labels, t = test
-    found, attention = jax.vmap(logits, (None, 0, 0, 0))(model, tokens, ell, t)
-    is_label = jnp.arange(found.shape[1])[None] == labels[:, None]
-    own = jnp.sum(jnp.where(is_label, found, 0.0), axis=1)
-    margin = (own - jnp.max(jnp.where(is_label, -jnp.inf, found), axis=1)) / jnp.std(
-        found, axis=1
-    )
+    scores, attention = jax.vmap(logits, (None, 0, 0, 0))(model, tokens, ell, t)
+    is_label = jnp.arange(scores.shape[1])[None] == labels[:, None]
+    of_label = jnp.sum(jnp.where(is_label, scores, 0.0), axis=1)
+    best_other = jnp.max(jnp.where(is_label, -jnp.inf, scores), axis=1)
+    margin = (of_label - best_other) / jnp.std(scores, axis=1)
+    mass = jnp.take_along_axis(attention, ell[:, None, None], axis=2)
     w = model["W"] @ model["z_eos"]
     return {
-        "accuracy": jnp.mean(jnp.argmax(found, axis=1) == labels),
+        "accuracy": jnp.mean(jnp.argmax(scores, axis=1) == labels),
         "test_margin": jnp.mean(margin),
-        "attention_mass": jnp.mean(
-            jnp.take_along_axis(attention, ell[:, None, None], axis=2)
-        ),
+        "attention_mass": jnp.mean(mass),
         "trigger_score": jnp.mean(w @ model["z_trig"].T),
         "score_std": jnp.mean(jnp.std(w @ model["Z_in"].T, axis=1)),
     }
 
-
-simulator = jaxrecall.Simulator(
-    learned,
-    fields={  # name: (type, default, low, high, "static" or "traced")
-        "V": (int, 64, 2, 65536, "static"),
-        "N": (int, None, 1, N_MAX, "traced"),
-        "d": (int, 32, 1, 4096, "static"),
-        "L": (int, 8, 1, 65536, "static"),
-        "H": (int, 1, 1, 64, "static"),
-        "d_head": (
-            int,
-            0,
-            0,
-            4096,
-            "static",
-        ),  # 0: d / H, so that V_1 ... V_H together have d^2 entries for any H
-        "positions": (str, "none", ("none", "sinusoidal", "random"), None, "static"),
-        "triggers": (
-            int,
-            1,
-            1,
-            1024,
-            "static",
-        ),  # each sample is marked by one of so many
-        "trigger_in_value": (bool, True, None, None, "traced"),
-        "positions_in_value": (bool, True, None, None, "traced"),
-        "eta": (float, 1e-3, 0.0, None, "traced"),
-        "kappa": (float, 100.0, 0.0, None, "traced"),
-        "gamma2": (
-            float,
-            0.0,
-            0.0,
-            None,
-            "traced",
-        ),  # 0: as gamma; of the order of V where further steps follow
-        "further": (int, 0, 0, 10**6, "traced"),
-        "optimizer": (str, "adam", ("adam", "sgd"), None, "static"),
-        "lr": (float, 0.02, 0.0, None, "traced"),
-        "n_test": (int, 1024, 1, 2**20, "static"),
-    },
-    columns={  # name: (type, meaning)
-        "accuracy": (
-            float,
-            "fraction of test sequences whose label has the largest logit",
-        ),
-        "test_margin": (
-            float,
-            (
-                "mean of (logit of the label - best other) / standard deviation of the"
-                " logits"
-            ),
-        ),
-        "attention_mass": (
-            float,
-            (
-                "mean softmax weight on the informative token, over heads and test"
-                " sequences"
-            ),
-        ),
-        "trigger_score": (
-            float,
-            "mean over heads and triggers of z_trig . W_h z_eos (nats)",
-        ),
-        "score_std": (
-            float,
-            (
-                "standard deviation over the vocabulary of z_in . W_h z_eos, mean over"
-                " heads (nats)"
-            ),
-        ),
-        "loss": (float, "mean cross-entropy of the N samples (nats)"),
-        "parameters": (
-            int,
-            "entries of all V_h, and of W_h z_eos, which is all that W_h acts by",
-        ),
-    },
-    accuracy="accuracy",
-)
 
 GRID = {
     "name": "heads",

@@ -24,12 +24,15 @@ jaxrecall sweep --grid subject_relation.yaml --workers 2     # the same from a g
     that says simulator: subject_relation:simulator
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 import jaxrecall
+from jaxrecall import field
 
 N_MAX = 2**14
 """Samples that every run draws; batches go through the first N, over and over, so that
@@ -37,15 +40,16 @@ one program serves all N.
 """
 
 
-def sample(point, answers, words):
+def sample(answers, noise, L, words):
     """Tokens (L,), relation and answer of a sequence, from L + 4 random words; tokens
     are subjects, then relations, then noise.
     """
-    s, r = words[0] % point.S, words[1] % point.R
-    place = words[2] % point.L
-    other = (place + 1 + words[3] % (point.L - 1)) % point.L
-    noise = point.S + point.R + words[4:] % point.noise
-    return noise.at[place].set(s).at[other].set(point.S + r), r, answers[s, r]
+    S, R = answers.shape
+    s, r = words[0] % S, words[1] % R
+    place_of_s = words[2] % L
+    place_of_r = (place_of_s + 1 + words[3] % (L - 1)) % L
+    tokens = S + R + words[4:] % noise
+    return tokens.at[place_of_s].set(s).at[place_of_r].set(S + r), r, answers[s, r]
 
 
 def logits(trained, fixed, tokens):
@@ -61,125 +65,104 @@ def logits(trained, fixed, tokens):
 
 def loss(trained, fixed, tokens, answers):
     """Mean cross-entropy (nats) of sequences (n, L) with answers (n,)."""
-    found, _ = jax.vmap(logits, (None, None, 0))(trained, fixed, tokens)
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(found, answers))
+    scores, _ = jax.vmap(logits, (None, None, 0))(trained, fixed, tokens)
+    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(scores, answers))
 
 
-def tables(point, key):
+def tables(n_tokens, n_answers, d, H, d_head, m, key):
     """What is fixed, and what is trained before its first step: W_h = 0 attends to all
     tokens alike, and P = 0 adds nothing.
     """
-    d, H, width = point.d, point.H, point.d_head or max(point.d // point.H, 1)
     rows = {
-        "Z_in": point.S + point.R + point.noise,
-        "Z_out": point.R * point.D,
+        "Z_in": n_tokens,
+        "Z_out": n_answers,
         "z_eos": 1,
-        "U": H * width,
-        "O": H * width,
-        "Q": point.m,
+        "U": H * d_head,
+        "O": H * d_head,
+        "Q": m,
     }
     normal = jax.random.normal(key, (sum(rows.values()), d)) / d**0.5
-    drawn = dict(
-        zip(rows, jnp.split(normal, np.cumsum([*rows.values()])[:-1]), strict=True)
-    )
+    parts = jnp.split(normal, np.cumsum([*rows.values()])[:-1])
+    drawn = dict(zip(rows, parts, strict=True))
     fixed = {"Z_in": drawn["Z_in"], "Z_out": drawn["Z_out"], "z_eos": drawn["z_eos"][0]}
+    O_h = drawn["O"].reshape(H, d_head, d).transpose(0, 2, 1)
     trained = {
         "W": jnp.zeros((H, d, d)),
-        "U": drawn["U"].reshape(H, width, d),
-        "O": (
-            drawn["O"].reshape(H, width, d).transpose(0, 2, 1)
-            * (d / (H * width)) ** 0.5
-        ),
+        "U": drawn["U"].reshape(H, d_head, d),
+        "O": O_h * (d / (H * d_head)) ** 0.5,
     }
-    mlp = {"P": jnp.zeros((d, point.m)), "Q": drawn["Q"] * d**0.5}
-    return fixed, trained | (mlp if point.m else {})
+    if m:
+        trained |= {"P": jnp.zeros((d, m)), "Q": drawn["Q"] * d**0.5}
+    return fixed, trained
 
 
-def learned(point, key):
-    """Trains on batches of the N samples, and measures on new sequences."""
+Size = Annotated[int, field(low=1)]
+Count = Annotated[int, field(low=0)]
+
+
+@jaxrecall.simulator(
+    static=("S", "R", "D", "noise", "L", "d", "H", "d_head", "m", "batch", "n_test"),
+    measure="accuracy",
+)
+def simulator(
+    key,
+    *,
+    S: Size = 16,
+    R: Size = 4,
+    D: Size = 8,
+    noise: Size = 16,
+    L: Annotated[int, field(low=2)] = 8,
+    N: Annotated[int, field(low=1, high=N_MAX)] = N_MAX,
+    d: Size = 16,
+    H: Size = 2,
+    d_head: Count = 0,
+    m: Count = 0,
+    updates: Count = 400,
+    batch: Size = 128,
+    lr: Annotated[float, field(low=0)] = 0.02,
+    n_test: Size = 1024,
+):
+    """Trains on batches of the N samples, and measures on n_test new sequences. A
+    d_head of 0 means d / H: then the heads together have 2 d^2 entries for any H.
+
+    accuracy             fraction of new sequences that are answered right
+    relation_accuracy    fraction of those whose answer is one of the relation's
+    attention_mass       mean softmax weight on subject and relation together, over
+        heads and sequences
+    test_loss            mean cross-entropy of new sequences (nats)
+    parameters           entries of U_h, O_h, P and Q, and of W_h z_eos, which is all
+        that W_h acts by
+    """
     facts_key, tables_key, samples_key = (jax.random.fold_in(key, i) for i in range(3))
-    u = jax.random.bits(facts_key, (point.S, point.R)) % point.D
-    answers = u.astype(jnp.int32) + point.D * jnp.arange(point.R, dtype=jnp.int32)[None]
-    words = jax.random.bits(samples_key, (N_MAX + point.n_test, point.L + 4))
-    samples = jax.vmap(sample, (None, None, 0))(point, answers, words)
+    u = jax.random.bits(facts_key, (S, R)) % D
+    answers = u.astype(jnp.int32) + D * jnp.arange(R, dtype=jnp.int32)[None]
+    words = jax.random.bits(samples_key, (N_MAX + n_test, L + 4))
+    samples = jax.vmap(lambda words: sample(answers, noise, L, words))(words)
     tokens, r, right = (part[N_MAX:] for part in samples)
-    fixed, trained = tables(point, tables_key)
+    width = d_head or max(d // H, 1)
+    fixed, trained = tables(S + R + noise, R * D, d, H, width, m, tables_key)
 
     def batch_of(t):
-        batch = (t * point.batch + jnp.arange(point.batch)) % point.N
-        return samples[0][batch], samples[2][batch]
+        chosen = (t * batch + jnp.arange(batch)) % N
+        return samples[0][chosen], samples[2][chosen]
 
-    def mean(trained, batch):
-        return loss(trained, fixed, *batch)
+    def mean_loss(trained, samples):
+        return loss(trained, fixed, *samples)
 
-    trained, _ = jaxrecall.train(
-        mean, trained, batch_of, optax.adam(point.lr), point.updates
-    )
-    found, attention = jax.vmap(logits, (None, None, 0))(trained, fixed, tokens)
-    answer = jnp.argmax(found, axis=1)
-    is_signal = (tokens < point.S + point.R)[:, None]
+    trained, _ = jaxrecall.train(mean_loss, trained, batch_of, optax.adam(lr), updates)
+    scores, attention = jax.vmap(logits, (None, None, 0))(trained, fixed, tokens)
+    answer = jnp.argmax(scores, axis=1)
+    is_signal = (tokens < S + R)[:, None]
+    mass = jnp.sum(jnp.where(is_signal, attention, 0.0), axis=2)
+    n_entries = sum(table.size for name, table in trained.items() if name != "W")
     return {
         "accuracy": jnp.mean(answer == right),
-        "relation_accuracy": jnp.mean(answer // point.D == r),
-        "attention_mass": jnp.mean(
-            jnp.sum(jnp.where(is_signal, attention, 0.0), axis=2)
-        ),
+        "relation_accuracy": jnp.mean(answer // D == r),
+        "attention_mass": jnp.mean(mass),
         "test_loss": loss(trained, fixed, tokens, right),
-        "parameters": (
-            sum(a.size for name, a in trained.items() if name != "W")
-            + point.H * point.d
-        ),
+        "parameters": n_entries + H * d,
     }
 
-
-simulator = jaxrecall.Simulator(
-    learned,
-    fields={  # name: (type, default, low, high, "static" or "traced")
-        "S": (int, 16, 1, 65536, "static"),
-        "R": (int, 4, 1, 65536, "static"),
-        "D": (int, 8, 1, 65536, "static"),
-        "noise": (int, 16, 1, 65536, "static"),
-        "L": (int, 8, 2, 65536, "static"),
-        "N": (int, N_MAX, 1, N_MAX, "traced"),
-        "d": (int, 16, 1, 4096, "static"),
-        "H": (int, 2, 1, 64, "static"),
-        "d_head": (
-            int,
-            0,
-            0,
-            4096,
-            "static",
-        ),  # 0: d / H, so that the heads together have 2 d^2 entries for any H
-        "m": (int, 0, 0, 2**20, "static"),
-        "updates": (int, 400, 0, 10**6, "traced"),
-        "batch": (int, 128, 1, 2**20, "static"),
-        "lr": (float, 0.02, 0.0, None, "traced"),
-        "n_test": (int, 1024, 1, 2**20, "static"),
-    },
-    columns={  # name: (type, meaning)
-        "accuracy": (float, "fraction of new sequences that are answered right"),
-        "relation_accuracy": (
-            float,
-            "fraction of new sequences whose answer is one of those of the relation",
-        ),
-        "attention_mass": (
-            float,
-            (
-                "mean softmax weight on the subject and the relation together, over"
-                " heads and sequences"
-            ),
-        ),
-        "test_loss": (float, "mean cross-entropy of new sequences (nats)"),
-        "parameters": (
-            int,
-            (
-                "entries of U_h, O_h, P and Q, and of W_h z_eos, which is all that W_h"
-                " acts by"
-            ),
-        ),
-    },
-    accuracy="accuracy",
-)
 
 GRID = {
     "name": "subject_relation",

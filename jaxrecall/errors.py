@@ -283,12 +283,18 @@ def imported(argument: str, path: str, allowed: str) -> Any:
         ) from error
 
 
+def closest(name: str, allowed: Iterable[str]) -> str | None:
+    """Returns the allowed name that is most similar to `name`, or None if no name is
+    similar.
+    """
+    folded = {a.lower(): a for a in allowed}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
 def suggest(name: str, allowed: Iterable[str]) -> str:
     """Returns a text such as "; did you mean V?" if an allowed name is similar to
     `name`.
     """
-    folded = {a.lower(): a for a in allowed}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    if not close:
-        return ""
-    return f"; did you mean {folded[close[0]]}?"
+    meant = closest(name, allowed)
+    return f"; did you mean {meant}?" if meant else ""

@@ -4,6 +4,7 @@ and change what was drawn.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,14 @@ NO_FIGURE = ("--shard", "0/1")
 """Words of a sweep that computes all runs and draws no figure, which is left to the
 call without --shard.
 """
+
+
+@contextlib.contextmanager
+def usual_promotion() -> Iterator[None]:
+    """JAX's usual rules for mixed types and ranks, on which functions of users rely."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
 
 METRICS = (
     "n_correct",

@@ -66,6 +66,27 @@ Inputs = tuple[dict[str, Any], Any]
 """The traced fields of a run, and the integers of `words_of`; or those of a batch."""
 
 
+@jax.tree_util.register_pytree_node_class
+class Fields(SimpleNamespace):
+    """The fields of a run that are static or traced. The traced ones are the leaves of
+    a pytree, so a user's function may be one under `jax.checkpoint`.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, static: Static, traced: dict[str, Any]):
+        super().__init__(**dict(static), **traced)
+        self._parts = static, traced
+
+    def tree_flatten(self) -> tuple[list[dict[str, Any]], Static]:
+        static, traced = self._parts
+        return [traced], static
+
+    @classmethod
+    def tree_unflatten(cls, static: Static, children: list[dict[str, Any]]) -> Fields:
+        return cls(static, *children)
+
+
 def words_of(run: Run) -> tuple[int, int, int]:
     """Returns the three integers from which the key of a run is computed: the root
     seed, the seed, and a number of the point. The third integer is 0 if streams are
@@ -115,7 +136,7 @@ def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
 
     def one(run: Inputs) -> Columns:
         values, words = run
-        point = SimpleNamespace(**dict(static), **values)
+        point = Fields(static, values)
         columns = _checked(simulator, simulator.call(point, run_key(words)))
         names[:] = columns
         for name, value in columns.items():
@@ -253,7 +274,11 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
         rows = []
         for run in runs:
             key = run_key(np.array(words_of(run), np.uint32))
-            rows.append(_checked(simulator, simulator.call(run.point, key)))
+            point = run.point
+            if simulator.is_transformed:
+                traced = {name: getattr(point, name) for name in simulator.traced}
+                point = Fields(point.program.static, traced)
+            rows.append(_checked(simulator, simulator.call(point, key)))
         return rows
 
 

@@ -175,10 +175,13 @@ def start() -> str:
             if value := jax.config.values[name.lower()]:
                 given[name] = value
         values = " and ".join(given.values()) or "nothing"
+        why = "JAX has no plugin for it, or the plugin finds no device"
+        if str(error):
+            why = in_one_line(error)
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(
             f"{' and '.join(given) or 'JAX_PLATFORMS'}: got {values}, which does not"
-            f" start here ({in_one_line(error)}); allowed: {allowed}"
+            f" start here ({why}); allowed: {allowed}"
         ) from error
     if isinstance(jax.device_put(0), Tracer):
         raise UsageError(

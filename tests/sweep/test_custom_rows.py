@@ -128,12 +128,27 @@ def test_a_number_that_cannot_be_used_fails_its_own_run_alone(odd, N, got):
 
 
 @BOTH
-def test_a_column_of_several_numbers_is_a_failed_run(jit):
-    def several(point, key):
-        return {"accuracy": np.zeros(4), "other": 0.0, "whole": 0}
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        (np.zeros(4), r"accuracy of shape \(4,\); allowed: one number"),
+        (1j, "1j for the column accuracy; allowed: numbers of float64"),
+    ],
+    ids=["several", "complex"],
+)
+def test_a_column_of_no_single_real_number_is_a_failed_run(jit, value, got):
+    def odd(point, key):
+        return {"accuracy": value, "other": 0.0, "whole": 0}
 
-    with pytest.raises(jaxrecall.RunFailed, match=r"accuracy of shape \(4,\); allowed"):
-        run(made(several, jit=jit))
+    with pytest.raises(jaxrecall.RunFailed, match=f"the simulator returned {got}"):
+        run(made(odd, jit=jit))
+
+
+@BOTH
+def test_a_function_may_be_under_a_transformation(jit):
+    plain, transformed = made(noisy, jit=jit), made(jax.checkpoint(noisy), jit=jit)
+    rows = run(transformed).drop(columns="seconds")
+    assert rows.equals(run(plain).drop(columns="seconds"))
 
 
 EXTREME = {"N": [3 * 10**9, 1, 1, 1], "x": [1.0, 1e-50, -1e300, 0.0]}

@@ -9,15 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ROOT, quickly
+from helpers import ROOT, quickly, usual_promotion
 from pandas.testing import assert_frame_equal
 from tolerances import assert_close, assert_same_columns
 
 import jaxrecall
 
 sys.path.append(str(ROOT / "examples"))
+import cover
+import grokking
 import heads
 import subject_relation
+import superposition
 
 SMALL = {"V": 16, "d": 16, "L": 4, "n_test": 256}
 SHARED = ["accuracy", "attention_mass", "trigger_score", "score_std", "test_margin"]
@@ -28,7 +31,7 @@ NAMES = ["heads", "subject_relation"]
 def fewer_samples(monkeypatch):
     for module in (heads, subject_relation):
         monkeypatch.setattr(module, "N_MAX", 1024)
-    with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+    with usual_promotion():
         yield
 
 
@@ -78,13 +81,11 @@ def test_further_steps_are_those_of_the_package(optimizer, lr):
 
 
 def test_positions_and_value_maps_are_their_definitions():
-    point = heads.simulator.point({"N": 1, "d": 6, "L": 5, "positions": "sinusoidal"})
-    three = point.replace(H=3)
-
     @quickly
     def drawn(key):
-        turned = heads.value_maps(three.replace(d_head=4), key)
-        return heads.positions(point, key), heads.value_maps(three, key), turned
+        turned = heads.value_maps(3, 4, 6, key)
+        positions = heads.positions_of("sinusoidal", 5, 6, key)
+        return positions, heads.value_maps(3, 2, 6, key), turned
 
     sinusoidal, parts, turned = map(np.asarray, drawn(jax.random.key(0)))
     rates = 10000 ** (-np.arange(3) / 3)
@@ -97,14 +98,11 @@ def test_positions_and_value_maps_are_their_definitions():
 
 
 def test_a_sequence_holds_one_subject_one_relation_and_their_answer():
-    sizes = {"S": 5, "R": 3, "D": 4, "noise": 7, "L": 6}
-    point = subject_relation.simulator.point(sizes)
-
     @quickly
     def sampled(key):
         answers = jnp.arange(15, dtype=jnp.int32).reshape(5, 3)
         words = jax.random.bits(key, (3000, 10))
-        return jax.vmap(partial(subject_relation.sample, point, answers))(words)
+        return jax.vmap(partial(subject_relation.sample, answers, 7, 6))(words)
 
     tokens, r, right = map(np.asarray, sampled(jax.random.key(0)))
     subject, relation = tokens < 5, (tokens >= 5) & (tokens < 8)
@@ -153,3 +151,33 @@ def test_a_search_finds_critical_N(simulator, base, theta, tmp_path):
     assert cell.outcome == "found"
     assert 4 < cell.lo < cell.N_star < cell.hi < 1024
     assert_frame_equal(again, first)
+
+
+def test_a_perceptron_stores_patterns_up_to_twice_its_dimension():
+    axes = {"N": [16], "load": [1.0, 2.0, 3.0], "updates": [1000]}
+    stored = jaxrecall.run(cover.cover, axes=axes, seeds=24, progress=False)
+    share = stored.groupby("load")["stored"].mean()
+    assert share[1.0] > 0.9
+    assert 0.2 < share[2.0] < 0.8
+    assert share[3.0] < 0.1
+
+
+def test_a_network_is_right_on_its_training_pairs_long_before_others():
+    axes = {"share": [0.9], "p": [11], "width": [64]}
+    learned = jaxrecall.run(grokking.grokking, axes=axes, seeds=4, progress=False)
+    share = learned.groupby("step")[["train_accuracy", "test_accuracy"]].mean()
+    is_learned = share["train_accuracy"] > 0.99
+    assert is_learned.loc[50]
+    assert share["test_accuracy"].loc[50] < 0.3
+    assert share["test_accuracy"].loc[1000] > 0.7
+
+
+def test_sparse_features_share_dimensions_and_dense_ones_do_not():
+    axes = {"m": [4], "active": [0.02, 1.0], "updates": [600]}
+    represented = jaxrecall.run(
+        superposition.superposition, axes=axes, seeds=2, progress=False
+    )
+    share = represented.groupby("active")["represented"].mean()
+    features = superposition.FEATURES * share
+    assert 3 <= features[1.0] <= 5
+    assert features[0.02] >= 8

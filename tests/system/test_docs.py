@@ -12,9 +12,10 @@ from dataclasses import MISSING
 
 import pytest
 from attack.__main__ import parser as attack_parser
-from helpers import FINDINGS, ROOT
+from helpers import FINDINGS, ROOT, usual_promotion
 
 from benchmarks import documented
+from docs import gallery
 from jaxrecall import load
 from jaxrecall.__main__ import MODULES as COMMANDS
 from jaxrecall.analysis.fit.tables import COLUMNS_OF
@@ -81,6 +82,14 @@ def test_the_readme_is_short():
 # code
 
 
+SMALL = {
+    "cover": {"seeds": 12, "base.updates": 50, "blocks.0.axes.N": [4, 8]},
+    "grokking": {"seeds": 1, "base.width": 8, "blocks.0.axes.share": [0.9]},
+    "superposition": {"seeds": 1, "base.updates": 5},
+}
+"""What the grids of the gallery whose figures take code have less of here."""
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """A folder with the results that the pages speak of, in small."""
@@ -101,6 +110,13 @@ def results(tmp_path_factory):
     (folder / "results/map").mkdir()
     rows = load(ROOT / "results/study/map").query("L == 256 and trigger_in_value")
     rows.to_parquet(folder / "results/map/table.parquet")
+    for name, settings in SMALL.items():
+        gallery.write(name, folder)
+        given = ["--grid", str(folder / f"{name}.yaml")]
+        for key, value in settings.items():
+            given += ["--set", f"{key}={value}"]
+        with usual_promotion():
+            assert sweep([*given, "--out", str(folder / "results" / name)]) == 0
     return folder
 
 
@@ -141,7 +157,8 @@ def test_grids_are_grids(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     for block in fenced(PAGES[page], "yaml"):
         (tmp_path / "grid.yaml").write_text(block)
-        assert read_grid(tmp_path / "grid.yaml").points
+        with usual_promotion():
+            assert read_grid(tmp_path / "grid.yaml").points
 
 
 def test_overrides_apply_to_the_grid_of_their_page(tmp_path):

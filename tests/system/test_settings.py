@@ -4,6 +4,7 @@ anything runs; others change nothing.
 
 import json
 import os
+from unittest.mock import Mock
 
 import jax
 import pandas as pd
@@ -87,6 +88,12 @@ def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(
     assert f"got {not before}" in line
     assert ALLOWED[setting] in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_device_that_fails_without_words_is_one_line(monkeypatch):
+    monkeypatch.setattr(jax, "local_devices", Mock(side_effect=AssertionError()))
+    with pytest.raises(UsageError, match=r"start here \(JAX has no plugin for it, or"):
+        program.start()
 
 
 def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):

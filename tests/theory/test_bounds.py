@@ -133,13 +133,14 @@ def test_decoders_from_counts_recover_what_they_recover_from_samples():
     """
     off = []
     for i, (L, d, N, inside) in enumerate(EXACT):
-        point = Point(V=32, N=N, d=d, L=L, trigger_in_value=inside, n_test=1)
-        point = point.replace(eta=1e-9, decoders=True, streams="independent")
+        sizes = {"V": 32, "N": N, "d": d, "L": L, "trigger_in_value": inside}
+        options = {"eta": 1e-9, "decoders": True, "streams": "independent"}
+        point = Point(**sizes, **options, n_test=1)
         keys = [jax.random.key(100 * i + seed) for seed in range(16)]
         drawn, runs = (
             np.array([[row[name] for name in DECODERS] for row in rows])
             for rows in (
-                [decoders.decoded(point, key) for key in keys],
+                [decoders.simulator(key, **sizes) for key in keys],
                 [simulate(point, seed) for seed in range(16)],
             )
         )

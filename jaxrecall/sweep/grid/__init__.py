@@ -227,7 +227,7 @@ def _grid(document: Document, simulator: GivenSimulator = None) -> Grid:
         names = Names(_simulator(document, given))
         has_columns = names.simulator.has_columns
         file, mistakes = read_file(document.data, names)
-        mistakes += WrongNames(document, file, names)
+        mistakes += WrongNames(document, file, names, [*mistakes])
         if mistakes or document.errors:
             raise document.refused(mistakes)
         expansion = expand(document, file, names)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from ...errors import shown, suggest
+from ...errors import closest, shown, suggest
 from ...model.point import MAX_SEED
 from ..simulators import grouped
 from ..simulators.custom import ACCURACY
@@ -373,8 +373,15 @@ the schema. The definitions of fields and axes are not included.
 class WrongNames:
     """An iterable of the mistakes in the names of a file."""
 
-    def __init__(self, document: Document, file: GridFile, names: Names):
+    def __init__(
+        self,
+        document: Document,
+        file: GridFile,
+        names: Names,
+        others: Iterable[Mistake] = (),
+    ):
         self.document, self.file, self.names = document, file, names
+        self.wrong = [location for location, _ in others]
         self.columns = names.simulator.row_columns
         search = document.data.get("search")
         self.search = search if isinstance(search, dict) else {}
@@ -391,7 +398,9 @@ class WrongNames:
             yield from self._in_axes(block)
             yield from self._misplaced(block.location, block.locations)
             yield from self._in_expressions(block)
-            yield from self._unused(block)
+            unused = list(self._unused(block))
+            yield from unused
+            self.wrong += [location for location, _ in unused]
         searches = "search" in self.document.data
         if not wrong_axis and (self.searched is not None or not searches):
             yield from self._missing()
@@ -450,9 +459,18 @@ class WrongNames:
             yield ("keep", i), f"got {name!r}{why}; allowed: {allowed}"
 
     def _missing(self) -> Iterator[Mistake]:
+        """Yields a mistake for each field without a value, unless a wrong name stands
+        for this field, or for a part of the file that gives values.
+        """
+        parts = {"base", "blocks", "axes", "derive"}
+        meant = set[str | None]()
+        for location in filter(None, self.wrong):
+            meant.add(closest(str(location[-1]), [*self.names.fields, *parts]))
+        if meant & parts:
+            return
         blocks = self.file.blocks
         for name in self.names.required:
-            if name in self.file.base or name == self.searched:
+            if name in self.file.base or name in {self.searched, *meant}:
                 continue
             lacking = [
                 block.location for block in blocks if name not in block.locations

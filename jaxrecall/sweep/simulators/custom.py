@@ -202,6 +202,9 @@ class Simulator:
         name: str = "",
     ):
         rises = {} if rises is None else rises
+        if hasattr(fn, "lower"):
+            # a function under jit takes no point, and the sweep compiles it anyway
+            fn = getattr(fn, "__wrapped__", fn)
         problems = _problems(fn, fields, version)
         problems += problems_of_columns(columns, fields, jit, "accuracy", accuracy)
         known = [*product(fields, (True, False))]
@@ -216,10 +219,9 @@ class Simulator:
             problems += _problems_of_name("name", name)
         if problems:
             raise UsageError(problems)
-        if hasattr(fn, "lower"):
-            # a function under jit takes no point, and the sweep compiles it anyway
-            fn = getattr(fn, "__wrapped__", fn)
         self.fn = fn
+        module = getattr(fn, "__globals__", {}).get("__name__", "")
+        self.is_transformed = module.startswith("jax.")
         self.accuracy = accuracy
         self.version = version
         self.rises = dict(rises)
@@ -744,10 +746,13 @@ def _as_cell(name: str, kind: str, value: Any) -> Any:
         return None
     if kind == "string":
         return str(value)
-    number = float(value)
+    got = f"the simulator returned {shown(value)} for the column {name}; allowed:"
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):  # complex, a text, an object
+        raise ValueError(f"{got} numbers of float64") from None
     if not math.isfinite(number):
         return None
-    got = f"the simulator returned {number} for the column {name}; allowed:"
     if kind == "int64":
         if not number.is_integer() or abs(number) >= 2**63:
             raise ValueError(f"{got} whole numbers of int64")

@@ -12,11 +12,19 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
-from ...errors import UsageError, as_list, expect, in_one_line, shown
+from ...errors import UsageError, as_list, closest, expect, in_one_line, shown
 from ...model.point import Run
 from ...model.source import by_source
 from ..running.progress import Failure
-from .custom import STEP, TYPES, Declaration, Simulator, problems_of_columns, x64
+from .custom import (
+    RESERVED,
+    STEP,
+    TYPES,
+    Declaration,
+    Simulator,
+    problems_of_columns,
+    x64,
+)
 
 ALLOWED = "a function of a key and of named parameters: def f(key, *, N, lam=1.0)"
 
@@ -240,6 +248,10 @@ def _declarations(
     for name in static:
         if name not in named:
             lines.append(f"static: got {shown(name)}; allowed: {allowed}")
+    meant: dict[str | None, Any] = {}
+    for axis in axes or ():
+        if axis not in (*named, *RESERVED):
+            meant[closest(str(axis), named)] = axis
     fields = {}
     for name, parameter in named.items():
         values = None if axes is None else _plain_values(axes.get(name, ()))
@@ -247,7 +259,11 @@ def _declarations(
             parameter = parameter.replace(default=bound[name])
         declared = _declaration(parameter, name in static, values)
         if declared.kind not in [*TYPES]:
-            lines.append(f"fn: the type of {name} is unknown; allowed: {TYPED}")
+            line = f"fn: the type of {name} is unknown; allowed: {TYPED}"
+            if name in meant:
+                got = shown(meant[name])
+                line = f"axes: got {got}; did you mean {name}?; allowed: {allowed}"
+            lines.append(line)
         elif name in bound:
             value = bound[name]
             low = (value,) if declared.kind is str else value
