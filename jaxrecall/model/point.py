@@ -21,7 +21,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
-from .activations import Activation, NoActivation, activations
+from .activations import Activation, activations
 from .laws import EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import (
@@ -53,6 +53,8 @@ Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """
 
 MAX_SEED = 2**32 - 1
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 RECIPE_STEPS = 3
 """The number of gradient steps of the paper's recipe."""
@@ -546,7 +548,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         for name, of in SAME_AS.items():
             resolved[name] = getattr(self, name) or getattr(self, of)
         if self.m == 0:
-            resolved["activation"] = NoActivation()
+            resolved["activation"] = find_law(Activation, "none")
         return resolved | self._resolved_rates() | self._resolved_training()
 
     def _resolved_rates(self) -> dict[str, float]:
@@ -666,7 +668,12 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
-        return unknown_names({name: getattr(self, name) for name in FIELDS})
+        changed = {}
+        for name, default in DEFAULTS.items():
+            value = getattr(self, name)
+            if value is not default:
+                changed[name] = value
+        return unknown_names(changed)
 
     @cached_property
     def point_id(self) -> str:
@@ -680,7 +687,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         for name, value in science.items():
             if isinstance(value, float):
                 science[name] = to_12_digits(value)
-        text = json.dumps(science, sort_keys=True, separators=(",", ":"))
+        text = _canonical(science)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..model.laws import Law, Uniform
+from ..model.laws import Law
 from ..model.laws.tokens import token_probabilities
 from ..model.point import EVALUATION, Point, unknown_fields
 from ..model.values import Numbers
@@ -216,6 +216,6 @@ def _chance_of_equal_tokens(point: Point, law: Law) -> float:
     """The number sum p^2, which is the probability that two tokens of a law are
     equal.
     """
-    if law == Uniform():
+    if law == "uniform":
         return 1 / point.V
     return float(np.sum(token_probabilities(law, point.V) ** 2))

@@ -16,7 +16,6 @@ from ..model.laws import (
     EmbeddingLaw,
     Law,
     OptimizerLaw,
-    Uniform,
     find_law,
 )
 from ..model.point import BLOCK, Point, fields_of_kind
@@ -377,7 +376,7 @@ def _static_fields(point: Point) -> dict[str, Any]:
         "trains": point.trains or "",
         "optimizer": point.optimizer and point.optimizer.static(),
         "activation": point.activation.static(),
-        "tokens": "uniform" if tokens == noise == Uniform() else "tables",
+        "tokens": "uniform" if tokens == noise == "uniform" else "tables",
         "noise_tokens": "" if tokens == noise else "tables",
         "embedding": law.static(),
         "embedding_out": None if law == out else out.static(),

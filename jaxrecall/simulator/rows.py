@@ -19,7 +19,7 @@ from ..model.columns import (
     TRACE_COLUMNS,
     Row,
 )
-from ..model.laws.tokens import Uniform, n_frequent, n_rare
+from ..model.laws.tokens import n_frequent, n_rare
 from ..model.point import Point
 from ..model.reference.decoders import decoder_columns
 from .forms import Form
@@ -127,7 +127,7 @@ def _by_frequency(raw: Raw, point: Point) -> Row:
     """The columns about rare and frequent tokens, which are null if tokens are
     uniform.
     """
-    if point.token_laws[0] == Uniform():
+    if point.token_laws[0] == "uniform":
         names = "rare_memory_accuracy", "frequent_memory_accuracy", "recalled_top"
         return dict.fromkeys(names)
     rare, frequent = raw["n_by_frequency"]

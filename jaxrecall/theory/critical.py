@@ -132,21 +132,21 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
         ends = [_accuracy(model, axis, end, N) - theta for end in (below, above)]
         return float(np.interp(power, np.log2([below, above]), ends))
 
+    def is_beyond(power: int) -> bool:
+        return (excess(power) < 0) == (axis in FALLING)
+
     low, high = RANGES[axis]
     first, last = low.bit_length() - 1, high.bit_length() - 1
-    at_low, at_high = excess(first), excess(last)
-    if (at_low < 0) != (at_high < 0):
-        # accuracies at powers of 2 are needed by other callers as well
-        powers = range(first, last)
-        above = bisect_left(
-            powers, True, key=lambda power: (excess(power) < 0) != (at_low < 0)
-        )
-        power: Any = brentq(excess, first + above - 1, first + above, xtol=1e-3)
-        size = 2.0**power
-    elif axis in FALLING:
-        size = math.inf if at_low >= 0 else 0.0
+    # accuracies at powers of 2 are needed by other callers as well
+    above = bisect_left(range(last + 1), True, first, key=is_beyond)
+    if above > last:
+        size = math.inf
+    elif above == first:
+        size = 0.0 if axis in FALLING else float(low)
     else:
-        size = float(low) if at_low >= 0 else math.inf
+        # closer than 1 %, accuracy is not smooth
+        power: Any = brentq(excess, above - 1, above, xtol=1e-2)
+        size = 2.0**power
     if axis == "N":
         N = size
     else:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaincinv, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import gammaincinv, ndtr, ndtri, pdtr, stdtr, stdtrit
 
 from ..model.laws import Moments
 
@@ -114,18 +114,20 @@ def poisson_counts(mean: float) -> LabelCounts:
     If there are more than LEVELS counts, each group of neighbouring counts is replaced
     by its mean.
     """
-    from scipy.stats import poisson  # slow to import
-
     if mean == np.inf:
         return LabelCounts(np.ones(1), np.ones(1))
     low = np.floor(max(0, mean - 7 * mean**0.5))
     high = np.ceil(mean + 7 * mean**0.5 + 15)
     levels = min(int(high - low) + 1, LEVELS)
     last_of_level = np.round(np.linspace(low - 1, high, levels + 1))
-    chance = np.diff(poisson.cdf(last_of_level, mean))
-    part_of_mean = np.diff(poisson.cdf(last_of_level - 1, mean))
+    chance = np.diff(_poisson_cdf(last_of_level, mean))
+    part_of_mean = np.diff(_poisson_cdf(last_of_level - 1, mean))
     part_of_mean, chance = part_of_mean[chance > 0], chance[chance > 0]
     return LabelCounts(part_of_mean / chance, chance / chance.sum())
+
+
+def _poisson_cdf(count: np.ndarray, mean: float) -> np.ndarray:
+    return np.where(count < 0, 0.0, pdtr(np.maximum(count, 0), mean))
 
 
 def poisson_quantiles(u: np.ndarray, mean: float) -> np.ndarray:

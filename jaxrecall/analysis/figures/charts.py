@@ -58,12 +58,13 @@ def accuracy(
     by = [*lines, *panels]
     runs.check([x, *by])
     layers: list[Layer] = [Polyline(runs.means([x, *by]), MEASURE)]
+    labels = {MEASURE: runs.label}
+    chart = Chart(layers, x, runs.roles, lines=lines, panels=panels, labels=labels)
     if theory:
-        layers += theory.lines(x, by)
+        layers += theory.of(chart).lines(x, by)
     if marks is not None:
         layers += crossings(marks, x)
-    labels = {MEASURE: runs.label}
-    return Chart(layers, x, runs.roles, lines=lines, panels=panels, labels=labels)
+    return chart
 
 
 def crossings(marks: Table, x: str) -> list[Layer]:
@@ -151,9 +152,10 @@ def phase(
         layers.append(Points(stars, y, named, STAR, joined=True))
     else:
         layers.append(Contour(means, MEASURE, level=theta))
+    chart = Chart(layers, x, runs.roles, y, panels=panels)
     if theory:
-        layers += theory.contour(x, y, panels, theta)
-    return Chart(layers, x, runs.roles, y, panels=panels)
+        layers += theory.of(chart).contour(x, y, panels, theta)
+    return chart
 
 
 def collapse(runs: Runs, estimates: Fit, theta: float, lines: Sequence[str]) -> Chart:

@@ -313,6 +313,8 @@ class Chart:
         limits = ax.dataLim.frozen().intervaly
         for i, (selected, style) in enumerate(lines):
             part = where(rows, selected)
+            if part.empty and not panel.y:
+                continue
             style = layer.usual | style | layer.style
             if is_aside:
                 aside = (i - (len(lines) - 1) / 2) * min(2.5, 4 / len(lines))
@@ -347,7 +349,8 @@ class Chart:
         width, height = 1.15 * ax.get_window_extent().size / ax.figure.dpi
         if not self.rows or at.is_first_row():
             title = self._settings(values, [*self.panels, *self.columns])
-            ax.set_title(_wrapped(title, width, "axes.titlesize"), pad=3)
+            title = _wrapped(title, width, "axes.titlesize")
+            ax.set_title(title, pad=3, y=1)  # matplotlib takes long to find a place
         lines = []
         if at.is_first_col():
             lines.append(self._settings(values, self.rows))

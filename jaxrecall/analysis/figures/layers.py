@@ -222,6 +222,7 @@ class Pixels(Layer):
         return ScalarMappable(Normalize(*ends))
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        from matplotlib.collections import PolyCollection
         from matplotlib.patches import Patch
 
         ax, colours = panel.ax, self.colours
@@ -236,8 +237,13 @@ class Pixels(Layer):
         up = _edges(ax.yaxis, panel.y.places)
         shown: Style = {"norm": colours.norm, "cmap": colours.cmap, "zorder": 1}
         z = panel.over(rows, self.y)
-        ax.pcolormesh(across, up, z, linewidth=0.2, edgecolors="face", **shown)
-        if np.ma.is_masked(z):
+        tested = ~np.ma.getmaskarray(z)
+        j, i = np.nonzero(tested)
+        x, y = across[[i, i + 1, i + 1, i]], up[[j, j, j + 1, j + 1]]
+        pixels = PolyCollection(np.stack([x, y]).T, array=z[tested], **shown)
+        pixels.set(linewidth=0.2, edgecolor="face", antialiased=False)
+        ax.add_collection(pixels, autolim=False)
+        if not tested.all():
             why = "no values" if rows[self.y].isna().any() else "not tested"
             panel.keys[why] = Patch(**hatched, linewidth=0, label=why)
         ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])
@@ -357,13 +363,12 @@ def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     return rows.sort_values([*by]).to_dict("records")
 
 
-def few_seeds(rows: Table) -> Table:
+def few_seeds(rows: Table) -> Any:
     """Returns a mask of the rows with less than half as many runs as another.
 
     Runs without a value count.
     """
-    counts = rows.reindex(columns=["n_seeds", "n_lost"], fill_value=0)
-    n_runs = counts.sum(axis=1)
+    n_runs = rows.get("n_seeds", 0) + rows.get("n_lost", 0) + np.zeros(len(rows))
     return n_runs < 0.5 * n_runs.max()
 
 

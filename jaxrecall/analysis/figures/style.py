@@ -344,7 +344,9 @@ def rendered(
     unique in the page. No SVG contains text of the figure. Letters are outlines, and
     the comments in which matplotlib repeats the text are left out.
     """
-    figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    if layout:
+        layout.execute(figure)
     # the layout is final; a layout engine would draw each format twice
     figure.set_layout_engine(None)
     drawing = io.StringIO()

@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import PointError, expect
 from ..columns import ATTENTION_COLUMNS, COLUMNS, TRACE_COLUMNS, Row
 from ..functional import in_jax, is_plain, predict
-from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
+from ..laws.tokens import by_frequency, rare_and_frequent
 from ..point import RECIPE_STEPS, Point
 from ..recall import Attend, Readout, plain_readout, softmax_attention
 from ..values import Numbers
@@ -195,7 +195,7 @@ def measure_vocabulary(
         "recalled_top": None,
     }
     law = point.token_laws[0]
-    if law != Uniform():
+    if law != "uniform":
         rare, frequent = rare_and_frequent(law, point.V)
         columns["rare_memory_accuracy"] = recalled[rare].mean()
         columns["frequent_memory_accuracy"] = recalled[frequent].mean()

@@ -17,7 +17,7 @@ from functools import cache
 from operator import attrgetter
 
 from ...model.point import Point
-from ...simulator.cost import amount
+from ...simulator.cost import amount, slowed
 from ...simulator.program_shape import Shape
 from . import grouped
 
@@ -81,12 +81,16 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     fallback may have to be compiled in any case.
     """
     shape = member.shape
-    costs = {shape: member.seconds()}
+    candidates = [shape]
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
-        for each in light, replace(light, quick=True):
-            costs[each] = replace(member, shape=each).seconds()
+        candidates += [light, replace(light, quick=True)]
+    runs = [(n, amount(shape, point)) for point, n in member.points.items()]
+    costs = {}
+    for each in candidates:
+        seconds = sum(n * slowed(takes, each).seconds for n, takes in runs)
+        costs[each] = seconds + each.compile_seconds
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
             shared = replace(member, shape=other).seconds()
@@ -98,6 +102,8 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
     """Returns the programs of a variant after merging pairs. The pair whose merge saves
     the most time is merged first. Merging stops when no merge saves time.
     """
+    if len(members) < 2:
+        return members
     # each member has a number, because hashing pairs of shapes is slow
     numbered = dict(enumerate(sorted(members, key=lambda member: member.shape)))
     takes = {i: member.seconds() for i, member in numbered.items()}
