@@ -22,7 +22,7 @@ from itertools import product
 import numpy as np
 from scipy.linalg import orth
 from scipy.optimize import OptimizeResult, least_squares
-from scipy.special import logsumexp
+from scipy.special import softmax
 
 from ...sweep.crossing import MIN_SEEDS
 from .columns import Row, split
@@ -135,11 +135,20 @@ def fit_powers(
         powers = product(STARTS, repeat=n_terms - 1)
         starts = [np.append(terms, np.sign(y @ x) * each) for each in powers]
 
-    def residuals(unknowns: np.ndarray) -> np.ndarray:
-        logs = np.insert(x * unknowns[n_terms:], 0, 0, axis=1) + unknowns[:n_terms]
-        return logsumexp(logs, axis=1) - y
+    def logs(unknowns: np.ndarray) -> np.ndarray:
+        return np.insert(x * unknowns[n_terms:], 0, 0, axis=1) + unknowns[:n_terms]
 
-    fits = [least_squares(residuals, u, loss="huber", f_scale=huber) for u in starts]
+    def residuals(unknowns: np.ndarray) -> np.ndarray:
+        return np.logaddexp.reduce(logs(unknowns), axis=1) - y
+
+    def jacobian(unknowns: np.ndarray) -> np.ndarray:
+        shares = softmax(logs(unknowns), axis=1)
+        return np.hstack([shares, shares[:, 1:] * x])
+
+    fits = [
+        least_squares(residuals, one, jacobian, loss="huber", f_scale=huber)
+        for one in starts
+    ]
     return min(fits, key=lambda fit: fit.cost)
 
 
