@@ -175,9 +175,7 @@ def fit(
         raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     roles = roles_of(frame)
     roles = choose_measure(frame, roles, of if law is None else law, law is not None)
-    if law is not None and roles.axes:
-        along = along or roles.along or roles.axes[0]
-    along = choose_along(frame, roles, along)
+    along = choose_along(frame, roles, along, is_law=law is not None)
     step = ALL if along == "step" and step == LAST else step
     families, remarks = cells.families(
         at_steps(frame, step), roles, along, law or "", chosen.is_share

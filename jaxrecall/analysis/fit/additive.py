@@ -17,7 +17,7 @@ the part that seeds explain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 from scipy.linalg import orth
@@ -59,9 +59,8 @@ def _rows(law: Law, logs: np.ndarray, products: Sequence[float]) -> Iterator[Row
     """Yields the numbers of one law.
 
     With too few seeds for an interval, the bootstrap is over cells alone. The law is
-    then rejected if its residuals follow its square more than those of the bootstrap do
-    (Ramsey, "Tests for specification errors in classical linear least-squares
-    regression analysis", Journal of the Royal Statistical Society B 31, 1969).
+    then rejected if products of two logarithms of sizes explain a larger share of its
+    residuals than they do in the bootstrap.
     """
     x, y, n_seeds = logs - logs.mean(axis=0), law.log_x, law.n_seeds
     first = fit_powers(x, y[0], FIRST_HUBER)
@@ -79,9 +78,13 @@ def _rows(law: Law, logs: np.ndarray, products: Sequence[float]) -> Iterator[Row
     errors *= np.sqrt(n_free / rng.chisquare(n_free, (DRAWS, 1)))
     warnings = []
     if n_seeds < MIN_SEEDS:
-        bend = (fitted - fitted.mean()) ** 2
-        bend -= basis @ (basis.T @ bend)
-        chance = np.mean(abs(errors @ bend) >= abs(off[0] @ bend))
+        bends = np.array([a * b for a, b in combinations_with_replacement(x.T, 2)])
+        bends = orth((bends - bends @ basis @ basis.T).T, rcond=ROUNDING)
+        shares = [
+            ((each @ bends) ** 2).sum(axis=-1) / ((each**2).sum(axis=-1) + ROUNDING**2)
+            for each in (off[0], errors - errors @ basis @ basis.T)
+        ]
+        chance = 1 - np.mean(shares[1] < shares[0])
         warnings.append("few seeds: intervals are over configurations alone")
     else:
         of_law = misfit(off, n_free, n_seeds, law.shape_variance)
