@@ -189,6 +189,21 @@ def _add_laws(add: Callable[..., object]) -> None:
         ),
     )
     add(
+        "--additive",
+        action="store_true",
+        help=(
+            "fit a sum of powers above a floor, E + A x^p + B z^q, over all axes of the"
+            " law; into additive.parquet"
+        ),
+    )
+    add(
+        "--product",
+        metavar="P",
+        type=float,
+        nargs="+",
+        help="with --additive: the sizes that make the law smallest where x z = P",
+    )
+    add(
         "--predict",
         metavar="SIZES",
         nargs="+",
@@ -228,6 +243,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "floor",
         "summary",
         "predict",
+        "additive",
+        "product",
         "axes",
         "average",
     )

@@ -1,8 +1,8 @@
 """How often intervals contain a truth that is known, in searches and in fits.
 
-The command is `python results/coverage.py searches tables laws ratios`, or some of
-these. Every replicate draws new curves of accuracy with a known crossing. A seed shifts
-its curves, and answers are overdispersed besides.
+The command is `python results/coverage.py searches tables laws ratios predictions
+sums`, or some of these. Every replicate draws new curves of accuracy with a known
+crossing. A seed shifts its curves, and answers are overdispersed besides.
 
 searches  The crossings that searches find.
 tables    The crossings in dense grids, often near the first or the last level.
@@ -11,6 +11,8 @@ laws      Exponents and thresholds of up to 24 cells. Some cells level off below
           settings some are copies of others. In the last settings N* obeys no power
           law: the distance from the best law is five times the noise.
 ratios    The ratio of N* of two conditions with common seeds.
+predictions  The value of a power law of two sizes beyond the tested sizes.
+sums      The law E + A N^p + B D^q, and its minimum at a fixed product of N and D.
 
 Searches and tables have the same families of cells and the same estimator, and end with
 the best of five rates.
@@ -30,6 +32,7 @@ from jaxrecall.analysis.fit.cells import Cell, Family
 from jaxrecall.analysis.fit.compare import compare_values
 from jaxrecall.analysis.fit.estimate import estimate
 from jaxrecall.analysis.fit.tables import exponents, thresholds
+from jaxrecall.fit import fit
 from jaxrecall.sweep.crossing import OCTAVE, Curve, cloglog, loglog
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import Search
@@ -660,11 +663,118 @@ def ratios(replicates):
         )
 
 
+NOISE = {
+    "seeds are independent": {"seed": 0.02},
+    "seeds shift all configurations": {"seed": 0.005, "common": 0.02},
+    "configurations lie off the law": {"seed": 0.01, "off": 0.01},
+    "some runs are far off": {"seed": 0.01, "heavy": True},
+}
+"""The kinds of tables of losses -> the standard deviations of ln loss."""
+
+
+def losses(law, rng, seed, common=0.0, off=0.0, heavy=False, n_seeds=8):
+    """Returns a table of 25 configurations, and the loss of one beyond them.
+
+    `law` is a function of N and D. With heavy tails, noise has Student's t with 3
+    degrees of freedom.
+    """
+    N, D = (1e7 * 4.0 ** np.arange(5), 2e8 * 4.0 ** np.arange(5))
+    at = pd.DataFrame(product(N, D), columns=["N", "D"])
+    at.loc[len(at)] = BEYOND
+    log_loss = np.log(law(at["N"], at["D"])) + off * rng.normal(size=len(at))
+    shift = common * rng.normal(size=n_seeds)
+    tables = []
+    for s in range(n_seeds):
+        own = rng.standard_t(3, len(at)) if heavy else rng.normal(size=len(at))
+        loss = np.exp(log_loss + shift[s] + seed * own)
+        tables.append(at.assign(seed=s, loss=loss).iloc[:-1])
+    return pd.concat(tables), float(np.exp(log_loss.iloc[-1]))
+
+
+BEYOND = [1e7 * 4.0**6, 2e8 * 4.0**6]
+LAW_OF_LOSS = {"law": "loss", "axes": ["N", "D"]}
+
+
+def power_law(p, q):
+    return lambda N, D: 30 * N**p * D**q
+
+
+def predictions(replicates):
+    print("predictions of a power law at 4 times the largest sizes: coverage (width)")
+    for name, noise in NOISE.items():
+        held, widths = [], []
+        for replicate in range(replicates):
+            rng = np.random.default_rng((2, replicate))
+            rows, truth = losses(power_law(*rng.uniform(-0.5, -0.1, 2)), rng, **noise)
+            sizes = dict(zip("ND", BEYOND, strict=True))
+            row = fit(rows, **LAW_OF_LOSS, predict=sizes).predictions.iloc[0]
+            held.append(row["predicted_lo"] <= truth <= row["predicted_hi"])
+            widths.append(np.log(row["predicted_hi"] / row["predicted_lo"]))
+        text = f"{100 * np.mean(held):.1f} % ({np.median(widths):.3f})"
+        print(f"  {name}: {text}", flush=True)
+
+
+PRODUCT = 1e18
+ONE_RUN = {"some runs are far off": {"seed": 0.01, "heavy": True, "n_seeds": 1}}
+"""The kind of tables with one run per configuration, in place of one with 8 seeds."""
+
+
+def sum_law(rng):
+    """Draws a law E + A N^p + B D^q, and returns it with a dict of its numbers."""
+    p, q = rng.uniform(-0.6, -0.25, 2)
+    E = rng.uniform(1, 2)
+    A = rng.uniform(0.5, 1.5) * 1.6e8**-p
+    B = rng.uniform(0.5, 1.5) * 3.2e9**-q
+
+    def law(N, D):
+        return E + A * N**p + B * D**q
+
+    # A p N^p = B q D^q at the optimum
+    N = (B * q * PRODUCT**q / (A * p)) ** (1 / (p + q))
+    D = PRODUCT / N
+    numbers = {
+        "floor": {"": E},
+        "factor": {"N": A, "D": B},
+        "exponent": {"N": p, "D": q},
+        "optimum": {"N": N, "D": D, "": law(N, D)},
+        "growth of optimum": {"N": q / (p + q), "D": p / (p + q)},
+    }
+    return law, numbers
+
+
+def sums(replicates):
+    print("numbers of a sum of powers: coverage (median width); share rejected")
+    for name, noise in (NOISE | ONE_RUN).items():
+        tables = []
+        for replicate in range(replicates):
+            rng = np.random.default_rng((3, replicate))
+            law, numbers = sum_law(rng)
+            rows, _ = losses(law, rng, **noise)
+            found = fit(rows, **LAW_OF_LOSS, additive=True, product=PRODUCT).additive
+            truth = [
+                numbers[row.quantity][row.axis] for row in found.itertuples(index=False)
+            ]
+            held = found["lo"].le(truth) & found["hi"].ge(truth)
+            width = (found["hi"] - found["lo"]) / np.abs(truth)
+            tables.append(found.assign(held=100 * held, width=width))
+        rows = pd.concat(tables)
+        means = rows.groupby("quantity").agg({"held": "mean", "width": "median"})
+        listed = [
+            f"{one.Index} {one.held:.1f} % ({one.width:.3f})"
+            for one in means.itertuples()
+        ]
+        rejected = 100 * rows["rejected"].mean()
+        text = f"{', '.join(listed)}; rejected {rejected:.1f} %"
+        print(f"  {name}: {text}", flush=True)
+
+
 STUDIES = {
     "searches": lambda replicates: crossings("searches", replicates),
     "tables": lambda replicates: crossings("tables", replicates),
     "laws": laws,
     "ratios": ratios,
+    "predictions": predictions,
+    "sums": sums,
 }
 
 

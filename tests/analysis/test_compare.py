@@ -112,6 +112,7 @@ def test_a_floor_is_found_and_predicts_the_largest_sizes():
     assert 4 * row["error"] < found["error"]["power"]
     assert found["noise"].between(0.001, 0.01).all()
     assert np.isnan(found["floor"]["power"])
+    assert found["rejected"].to_dict() == {"power": True, "floor": False}
 
 
 def test_without_a_floor_the_floor_is_0_and_a_logarithm_has_the_exponent_0():

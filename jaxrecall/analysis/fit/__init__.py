@@ -31,6 +31,7 @@ from ...model.values import as_number
 from ...sweep.grid.expr import Expression, parse
 from ...sweep.summary import ALLOWED, Summary, parsed
 from . import cells, tables
+from .additive import add_powers
 from .cells import Family
 from .columns import Row, Table, common, without
 from .compare import compare_values
@@ -50,6 +51,7 @@ FRACTIONS = (
     f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9; for a"
     " measure that is no fraction, numbers in its units"
 )
+PRODUCTS = "numbers greater than 0, together with additive"
 TEXTS = "a text or a list of texts"
 
 
@@ -69,6 +71,7 @@ class Fit:
     comparison: Table | None = None
     forms: Table | None = None
     predictions: Table | None = None
+    additive: Table | None = None
 
     def __iter__(self) -> Iterator[Table]:
         return iter((self.thresholds, self.exponents, self.diagnostics))
@@ -95,6 +98,8 @@ def fit(
     axes: Names = None,
     average: Names = None,
     predict: str | Sizes | Sequence[str | Sizes] = (),
+    additive: bool = False,
+    product: float | Sequence[float] | None = None,
 ) -> Fit:
     """Returns the thresholds, exponents and diagnostics of a table of runs.
 
@@ -148,18 +153,29 @@ def fit(
         predict: new sizes, as in "V=1024,d=512" or {"V": 1024, "d": 512}, or a list of
             them. The table `predictions` of the fit then has the value of each law
             there, and its prefactor, with 95 % intervals.
+        additive: whether the table `additive` of the fit has the law E + A x^p + B z^q
+            + ... over all axes of the law, for each combination of its factors. A table
+            of one run for each setting then needs no column `seed`.
+        product: values of the product of all axes of the law. The table `additive` then
+            has the axes that make the law smallest at each of these products.
 
     Raises:
         FitError: if the table or an argument cannot be used. The message has one line
             per problem.
     """
-    frame = with_stated(plain_table("frame", frame), axes, average)
+    frame = plain_table("frame", frame)
+    if additive and "seed" not in frame:
+        frame = frame.assign(seed=0)
+    frame = with_stated(frame, axes, average)
+    products = [] if product is None else numbers(product, "product", PRODUCTS)
+    if products and not (additive and min(products) > 0):
+        raise refusal("product", shown(product), PRODUCTS, FitError)
     thetas, chosen = numbers(thetas), chosen_summary(summary)
     if law is not None and best is not None:
         raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     roles = roles_of(frame)
     roles = choose_measure(frame, roles, of if law is None else law, law is not None)
-    along = choose_along(frame, roles, along)
+    along = choose_along(frame, roles, along, is_law=law is not None)
     step = ALL if along == "step" and step == LAST else step
     families, remarks = cells.families(
         at_steps(frame, step), roles, along, law or "", chosen.is_share
@@ -204,6 +220,8 @@ def fit(
                     made["comparison"] = compare_values(within, compare)
                 if floor is not None:
                     made["forms"] = compare_forms(within, floor)
+                if additive:
+                    made["additive"] = add_powers(within, products)
                 for name, of_law in made.items():
                     rows[name] += [facts | row for row in of_law]
             done += len(family.cells)
@@ -214,6 +232,11 @@ def fit(
         )
     if sizes and not rows["predictions"]:
         raise FitError("predict: no law has these settings; allowed: those of cells")
+    if additive and not rows["additive"]:
+        raise FitError(
+            "additive: no law has three values of each axis, and more configurations"
+            " than unknowns; they are needed"
+        )
     rows["diagnostics"] += [tables.REMARK | {"text": remark} for remark in remarks]
     columns = [*first.at, *without(first.names, tables.COLUMNS_OF["thresholds"])]
     predicted = dict.fromkeys(name for wanted in sizes for name in wanted)
@@ -221,6 +244,7 @@ def fit(
     asked = {
         "comparison": compare is not None,
         "forms": floor is not None,
+        "additive": additive,
         "predictions": sizes,
     }
     made = {}
@@ -232,18 +256,20 @@ def fit(
     return Fit(remarks=remarks, **made)
 
 
-def numbers(thetas: float | Sequence[float]) -> list[float]:
-    """Returns a list of the distinct numbers in `thetas`.
+def numbers(
+    values: float | Sequence[float], argument: str = "theta", allowed: str = FRACTIONS
+) -> list[float]:
+    """Returns a list of the distinct numbers in `values`.
 
     Raises FitError if one is not a finite number.
     """
-    if isinstance(thetas, Real):
-        given = [thetas]
+    if isinstance(values, Real):
+        given = [values]
     else:
-        given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
-    checked = dict.fromkeys(as_number(theta, float) for theta in given)
+        given = as_list(argument, values, allowed, FitError, MAX_THETAS)
+    checked = dict.fromkeys(as_number(value, float) for value in given)
     if None in checked or not checked:
-        raise refusal("theta", shown(given), FRACTIONS, FitError)
+        raise refusal(argument, shown(given), allowed, FitError)
     return [*checked]
 
 

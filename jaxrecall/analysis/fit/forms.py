@@ -26,6 +26,7 @@ from scipy.special import boxcox
 from ...errors import FitError
 from .columns import Row, split, without
 from .law import Estimates, interval
+from .misfit import misfit
 
 LARGEST_POWER = 6.0
 
@@ -115,8 +116,17 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
         variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
         noise = float(np.sqrt(variance.mean()))
-    rms = _rms(forms[0].at(x), y[0])
-    return row | {"rms": rms, "error": error, "noise": noise, "n_out": n_out}
+    rms, rejected = _rms(forms[0].at(x), y[0]), False
+    if np.isfinite(rms) and len(x) > least and n_seeds > 1:
+        off = np.log([one.at(x) for one in forms]) - np.log(y)
+        rejected = misfit(off, len(x) - least, n_seeds, 0.0).is_certain
+    return row | {
+        "rms": rms,
+        "error": error,
+        "noise": noise,
+        "n_out": n_out,
+        "rejected": rejected,
+    }
 
 
 def _rms(predicted: np.ndarray, y: np.ndarray) -> float:

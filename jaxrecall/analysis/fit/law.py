@@ -238,9 +238,13 @@ class Law(Estimates):
         """
         if self.n_free < 1 or self.n_seeds < 2:
             return None
+        return misfit(self.residuals, self.n_free, self.n_seeds, self.shape_variance)
+
+    @property
+    def shape_variance(self) -> float:
+        """The mean variance of ln N* due to the unknown shape of curves."""
         shapes = [crossing.shape_error**2 for crossing in self.crossings]
-        shape = float(np.mean(shapes))
-        return misfit(self.residuals, self.n_free, self.n_seeds, shape)
+        return float(np.mean(shapes))
 
     @property
     def rejected(self) -> bool:

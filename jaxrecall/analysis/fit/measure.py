@@ -52,13 +52,18 @@ def choose_measure(
 
 
 def choose_along(
-    frame: Table, roles: Roles, wanted: str | None, argument: str = "along"
+    frame: Table,
+    roles: Roles,
+    wanted: str | None,
+    argument: str = "along",
+    is_law: bool = False,
 ) -> str:
     """Returns the axis along which the measure crosses theta.
 
     The default is the axis of a search, else N if it varies, else the only axis of
-    numbers. Raises FitError if there is no such axis; `argument` is the argument that
-    names it.
+    numbers. In the law of a mean, where all axes have one role, it is the first axis of
+    numbers that the table states. Raises FitError if there is no such axis; `argument`
+    is the argument that names it.
     """
     expect(
         argument,
@@ -74,7 +79,7 @@ def choose_along(
         return "N"
     names = unstated(frame, roles) if roles.axes is None else roles.axes
     axes = [name for name in common(names, frame) if _may_be_level(frame[name])]
-    if len(axes) == 1:
+    if len(axes) == 1 or (is_law and axes and roles.axes):
         return axes[0]
     allowed = ", ".join(axes) or "a column of numbers that vary"
     raise FitError(

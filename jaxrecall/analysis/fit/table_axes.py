@@ -253,7 +253,13 @@ def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
     others = without(among, [name])
     n_levels = groups(frame, [*others, name])[along].nunique().max()
     n_at_level = groups(frame, [*others, along])[name].nunique().max()
-    return n_levels == n_at_level == 1
+    if not n_levels == n_at_level == 1:
+        return False
+    lines = groups(frame.sort_values(along), others)[name]
+    # scattered numbers, as in a table of published runs, do not follow
+    return not is_numeric(frame[name]) or bool(
+        (lines.is_monotonic_increasing | lines.is_monotonic_decreasing).all()
+    )
 
 
 def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:

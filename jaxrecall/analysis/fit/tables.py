@@ -39,7 +39,11 @@ _COLUMNS = {
     "forms": (
         "axis form exponent exponent_lo exponent_hi floor floor_lo floor_hi factor"
         " factor_lo factor_hi rms error noise n_out n_cells n_seeds theta part regime"
-        " along"
+        " along rejected"
+    ),
+    "additive": (
+        "quantity axis product estimate lo hi rms rejected warning n_cells"
+        " n_seeds theta part regime along"
     ),
     "predictions": (
         "predicted predicted_lo predicted_hi prefactor prefactor_lo prefactor_hi"
@@ -327,8 +331,8 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
             warnings.append(
                 f"no single power law: ln {critical} lies {misfit.rms:.2g} (rms) from"
                 f" it, {misfit.ratio:.2g} times the noise, and farthest at"
-                f" {_farthest(e.law)}; try a law for some configurations (where) or one"
-                " above a floor (floor)"
+                f" {farthest(e.law, e.law.residuals[0])}; try a law for some"
+                " configurations (where) or one above a floor (floor)"
             )
     axes = {}
     for row in exponents:
@@ -340,9 +344,9 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def _farthest(law: Law) -> str:
-    """The settings of the cell with the largest distance from a law, as text."""
-    cell = int(abs(law.residuals[0]).argmax())
+def farthest(law: Law, off: np.ndarray) -> str:
+    """The settings of the cell with the largest of the distances `off`, as text."""
+    cell = int(abs(off).argmax())
     at = law.family.at[[*law.axes, *law.factors]].iloc[cell]
     return ", ".join(map("{} = {}".format, at.index, at))
 

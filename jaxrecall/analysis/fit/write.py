@@ -68,13 +68,13 @@ NOTES = {
 """A dict from the LaTeX of a mark to the sentence in the caption that explains it."""
 
 
-FURTHER = ("comparison", "forms", "predictions")
+FURTHER = ("comparison", "forms", "additive", "predictions")
 """The tables of a fit that are made on request."""
 
 WITH_ENDS = ("estimate", "exponent", "floor", "factor", "predicted", "prefactor")
 """The numbers of these tables that have intervals."""
 
-OF_LAW = ("theta", "part", "regime", "along", "n_seeds")
+OF_LAW = ("theta", "part", "regime", "along", "n_seeds", "product")
 """The columns of these tables that a summary shows only if their values differ."""
 
 USUAL = {"rejected": False, "left_out": "", "correlation": 0.0, "state": KNOWN}
@@ -118,7 +118,7 @@ def _shown(table: Table) -> str:
     if "quantity" in table:
         table = table[table["quantity"] != "ratio"]
     hidden = common(NOT_SHOWN, table)
-    hidden += [name for name in OF_LAW if n_values(table, name) < 2]
+    hidden += [name for name in common(OF_LAW, table) if n_values(table, name) < 2]
     hidden += [name for name in common(USUAL, table) if {*table[name]} == {USUAL[name]}]
     for name in common(WITH_ENDS, table):
         prefix = f"{name}_" if f"{name}_lo" in table else ""
