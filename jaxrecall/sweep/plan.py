@@ -325,7 +325,8 @@ def _of_step(environment: Mapping[str, str], whole: Shard | None) -> Shard | Non
 
 
 def _of_array(environment: Mapping[str, str]) -> Shard | None:
-    """Returns the share of this task of a job array, or None outside of an array.
+    """Returns the share of this task of a job array, or None outside of an array and
+    for its only task.
 
     The task numbers may start at any number and may have any step. Raises UsageError if
     the number of tasks is unknown, or if tasks are left out: their shares would be
@@ -340,7 +341,8 @@ def _of_array(environment: Mapping[str, str]) -> Shard | None:
             tasks = range(first, last + 1, step)
             count = int(environment.get("SLURM_ARRAY_TASK_COUNT", len(tasks)))
             if count == len(tasks):
-                return Shard(tasks.index(int(task)), count, f"{variable} {task}")
+                shard = Shard(tasks.index(int(task)), count, f"{variable} {task}")
+                return shard if count > 1 else None
         except (KeyError, ValueError):
             pass  # refused below
         raise UsageError(
