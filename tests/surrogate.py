@@ -14,8 +14,26 @@ import numpy as np
 from scipy.special import erf
 
 from jaxrecall.model.activations import Activation
-from jaxrecall.model.laws import numpy_draws
+from jaxrecall.model.laws import Draws, EmbeddingLaw
 from jaxrecall.theory import Model
+
+
+def numpy_draws(
+    law: EmbeddingLaw,
+    table: str,
+    row: np.ndarray,
+    normals: np.ndarray,
+    sizes: tuple[int, int],
+    rng: np.random.Generator,
+) -> Draws:
+    """The draws of a whole table from NumPy's random numbers; sizes are V and d."""
+    V, d = sizes
+    shared = rng.standard_normal((law.n_shared, d))
+    own = rng.standard_normal((len(row), law.n_own))
+    given = (
+        law.from_host(lambda _, n: rng.permutation(n), V, d) if law.on_host else None
+    )
+    return Draws(table, row, normals, shared, V, d, own, given)
 
 
 def logits_from_counts(

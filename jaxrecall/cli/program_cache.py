@@ -6,14 +6,11 @@ folder can run code as this user.
 
 from __future__ import annotations
 
-import glob
 import grp
 import os
 import pwd
 import stat
-import zlib
 from contextlib import suppress
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +23,6 @@ ADDRESSES = ("gs://", "s3://", "az://")
 
 ACCESS_LIST = "system.posix_acl_access"
 """The attribute of a file in which Linux keeps its access control list."""
-
-ZSTD = b"\x28\xb5\x2f\xfd"
-"""The first bytes of what zstandard has compressed."""
 
 
 class ProgramCache(NamedTuple):
@@ -175,24 +169,3 @@ def _others_may_write(path: str | os.PathLike[str], status: os.stat_result) -> b
     except KeyError:
         return True
     return group.gr_name != user or not set(group.gr_mem) <= {user}
-
-
-def remove_damaged(folder: str, name: str) -> None:
-    """Removes the files that JAX cannot read of programs called `name`.
-
-    A process that is killed may leave such a file, and JAX never replaces a file. If
-    another process is writing one of them, its program is not kept this time. Without
-    zstandard, no file that zstandard has written counts as damaged.
-    """
-    for path in Path(folder).glob(f"{glob.escape(name)}-*-cache"):
-        try:
-            data = path.read_bytes()
-            if data.startswith(ZSTD):
-                import_module("zstandard").decompress(data)
-            else:
-                zlib.decompress(data)
-        except ModuleNotFoundError:
-            continue
-        except Exception:  # zstandard has a class of its own
-            with suppress(OSError):
-                path.unlink()

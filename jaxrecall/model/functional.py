@@ -105,7 +105,6 @@ def recipe(
     W_KQ: PyTree,
     batches: Sequence[PyTree],
     rates: Rates,
-    chunk: int | None = None,
     first_steps: int = 1,
 ) -> tuple[PyTree, ...]:
     """Returns V1, W1 and V2 of the recipe for any loss function and any parameters.
@@ -118,17 +117,13 @@ def recipe(
             of the first batch, a function may be given that returns the batch of first
             step 0, 1, ... for a traced number.
         rates: the rates of the steps. They are cast to the dtype of the parameters.
-        chunk: the number of samples per gradient evaluation, for a loss that is a mean
-            over samples. Only one chunk is then in memory at a time, even in a
-            derivative of the whole recipe. With None, the whole batch is evaluated at
-            once, and the loss need not be a mean.
         first_steps: the number of steps of V_mat before the step of W_KQ.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
 
     def step(params: PyTree, rate: Rate, loss: Loss, batch: PyTree) -> PyTree:
-        slopes = gradient(loss, params, batch, chunk)
+        slopes = jax.grad(loss)(params, batch)
         return jax.tree.map(
             lambda p, slope: p - jnp.asarray(rate, p.dtype) * slope, params, slopes
         )
@@ -154,44 +149,10 @@ def recipe(
     return V1, W1, V2
 
 
-def gradient(
-    loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None
-) -> PyTree:
-    """Returns the gradient of loss(params, batch) by `params`.
-
-    If a chunk is given, the gradient is computed one chunk of samples at a time. The
-    loss must then be a mean over samples.
-    """
-    n = len(jax.tree.leaves(batch)[0])
-    if chunk is None or chunk >= n:
-        return jax.grad(loss)(params, batch)
-
-    # a derivative of the whole recomputes each chunk instead of storing it
-    @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)
-    def add(total: PyTree, first: Array | int, size: int) -> PyTree:
-        def cut(whole: Array) -> Array:
-            return lax.dynamic_slice_in_dim(whole, first, size)
-
-        slopes = jax.grad(loss)(params, jax.tree.map(cut, batch))
-        return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, slopes)
-
-    def add_chunk(total: PyTree, first: Array) -> tuple[PyTree, None]:
-        return add(total, first, chunk), None
-
-    starts = jnp.arange(n // chunk, dtype=jnp.int32) * chunk
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    total, _ = lax.scan(add_chunk, zeros, starts)
-    rest = n % chunk
-    if rest:
-        total = add(total, n - rest, rest)
-    return total
-
-
 def three_step(
     realization: Realization,
     point: Point,
     rates: Rates | None = None,
-    chunk: int | None = 1024,
     *,
     attend: Attend = softmax_attention,
     readout: Readout = plain_readout,
@@ -210,8 +171,6 @@ def three_step(
     Args:
         realization: the draws returned by `realize` or `draws`, or your own.
         rates: rates to use instead of the point's, as returned by `jaxrecall.rates`.
-        chunk: the number of samples that JAX processes at a time. None processes all at
-            once.
         attend: the attention, as in `predict`.
         readout: the readout, as in `predict`. JAX may differentiate the result by the
             parameters of both.
@@ -241,7 +200,6 @@ def three_step(
         attend,
         readout,
         point,
-        chunk,
     )
 
 
@@ -258,7 +216,6 @@ def _three_step(
     attend: Attend,
     readout: Readout,
     point: Point,
-    chunk: int | None,
 ) -> ThreeStep:
     e, settings = realization.embeddings, (point.activation, point.trigger_in_value)
 
@@ -273,7 +230,7 @@ def _three_step(
         if several > 1:
             first = partial(realization.samples_of_first, first_steps=several)
             batches = first, *batches[1:]
-        V1, W1, V2 = recipe(loss, V0, W0, batches, rates, chunk, several)
+        V1, W1, V2 = recipe(loss, V0, W0, batches, rates, several)
         return ThreeStep(V1, W1 @ e.z_eos, V2)
 
 

@@ -33,9 +33,6 @@ sequences in which each token is informative. If tokens are not uniform, two row
 follow: the masks of rare and of frequent tokens.
 """
 
-ROWS = 128
-"""The number of items that are compared with their labels at a time."""
-
 
 class Comparison(NamedTuple):
     """Comparisons of predictions with labels: one entry per item, or sums of
@@ -225,7 +222,7 @@ def measure_set(
         phi, _ = features(world, h)
         out = phi if world.e.W_in is None else phi @ matrix.T
         y = labels(world, which, blocks, v)
-        compared = compare_block(world, out, table, y, n - c * BLOCK)
+        compared = compare_rows(world, out, table, y)
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
@@ -253,31 +250,6 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
 
     margin = jnp.sum(times.astype(f32) * compared.margin[None], axis=1)
     return Comparison(count(compared.correct), count(compared.tied), margin)
-
-
-def compare_block(
-    world: World, out: Array, answers: Array, y: Array, n: Array
-) -> Comparison:
-    """Does the same as `compare_rows` for the first n items of a block, some rows at a
-    time. Vmapped runs compare all rows together, because each iteration starts
-    kernels.
-    """
-    if world.vmapped:
-        return compare_rows(world, out, answers, y)
-
-    def some_rows(c: Array, so_far: Comparison) -> Comparison:
-        rows = lax.dynamic_slice_in_dim(out, c * ROWS, ROWS)
-        labels = lax.dynamic_slice_in_dim(y, c * ROWS, ROWS)
-        new = compare_rows(world, rows, answers, labels)
-        return jax.tree.map(
-            lambda all, some: lax.dynamic_update_slice_in_dim(all, some, c * ROWS, 0),
-            so_far,
-            new,
-        )
-
-    no, zero = jnp.zeros(BLOCK, bool), jnp.zeros(BLOCK, f32)
-    n_groups = whole(jnp.minimum(n, BLOCK), ROWS)
-    return lax.fori_loop(0, n_groups, some_rows, Comparison(no, no, zero))
 
 
 def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparison:

@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 from jax.stages import Compiled, Lowered, Wrapped
 from jaxtyping import PyTree
 
-from ..cli.program_cache import program_cache, remove_damaged
+from ..cli.program_cache import program_cache
 from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
@@ -88,11 +88,8 @@ UNDIVIDED = "cpu-parallel-task-assigner"
 it out, because dividing them takes longer than it saves.
 """
 
-NOT_READ = r"Error reading persistent compilation cache entry for '(.+?)'"
 NOT_WRITTEN = "Error writing persistent compilation cache entry"
-"""The starts of JAX's warnings about a file of a compiled program. The first one
-contains the name of the program.
-"""
+"""The start of JAX's warning that it cannot write a file of a compiled program."""
 
 MAX_GIVEN = 2**15
 """The largest size of an embedding table from the host for which a batch on a CPU
@@ -272,25 +269,15 @@ def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     """Compiles a lowered program, or loads it from the folder of compiled programs.
 
     If compiling fails, it is repeated with the options that this version of XLA
-    supports. If a file of the program is damaged, damaged files are removed, and the
-    program is compiled and stored again.
+    supports.
     """
     with warnings.catch_warnings():
         # the disk may be full
         warnings.filterwarnings("ignore", NOT_WRITTEN)
-        warnings.filterwarnings("error", NOT_READ)
         try:
             return lowered.compile(compiler_options=options)
         except jax.errors.JaxRuntimeError:
-            options = supported(options)
-        except UserWarning as warning:
-            damaged = re.match(NOT_READ, str(warning))
-            if not damaged:
-                raise
-            folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-            remove_damaged(folder, damaged[1])
-        warnings.filterwarnings("ignore", NOT_READ)
-        return lowered.compile(compiler_options=options)
+            return lowered.compile(compiler_options=supported(options))
 
 
 def supported(options: Mapping[str, Any]) -> dict[str, Any]:

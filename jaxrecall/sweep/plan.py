@@ -251,39 +251,30 @@ class Shard(NamedTuple):
         return f"shard {self.index}/{self.count} ({self.source})"
 
     def of(self, grid: Grid) -> list[Run]:
-        """Returns those runs of a grid that belong to this share."""
-        every = shares(
-            grid.points, grid.seeds, self.count, grid.simulator, grid.programs
-        )
-        return [run for index, run in every if index == self.index]
+        """Returns those runs of a grid that belong to this share.
 
+        All runs are put in a sequence in which runs of a program, and then similar
+        sizes, are adjacent. The sequence is cut into pieces of equal estimated cost. A
+        run belongs to the piece that contains its middle. So the cost of a share
+        differs from the mean by less than the cost of a run, and a share compiles few
+        programs.
+        """
+        programs, simulator = grid.programs, grid.simulator
 
-def shares(
-    points: Sequence[AnyPoint],
-    seeds: Sequence[int],
-    count: int,
-    simulator: Simulator,
-    programs: Mapping[AnyPoint, Program],
-) -> Iterator[tuple[int, Run]]:
-    """Yields every run with the index of its share among `count`.
+        def kin(point: AnyPoint) -> tuple[Any, Any]:
+            return programs[point].kin, simulator.program(point).kin
 
-    All runs are put in a sequence in which runs of a program, and then similar sizes,
-    are adjacent. The sequence is cut into pieces of equal estimated cost. A run belongs
-    to the piece that contains its middle. So the cost of a share differs from the mean
-    by less than the cost of a run, and a share compiles few programs.
-    """
-
-    def kin(point: AnyPoint) -> tuple[Any, Any]:
-        return programs[point].kin, simulator.program(point).kin
-
-    row = sorted(points, key=kin)
-    costs = [simulator.cost(programs[point], point).seconds for point in row]
-    total, before = len(seeds) * sum(costs), 0.0
-    for point, cost in zip(row, costs, strict=True):
-        for seed in seeds:
-            index = int(count * (before + cost / 2) / total)
-            yield min(index, count - 1), Run(point, seed)
-            before += cost
+        points = sorted(grid.points, key=kin)
+        costs = [simulator.cost(programs[point], point).seconds for point in points]
+        total, before = len(grid.seeds) * sum(costs), 0.0
+        runs = []
+        for point, cost in zip(points, costs, strict=True):
+            for seed in grid.seeds:
+                index = int(self.count * (before + cost / 2) / total)
+                if min(index, self.count - 1) == self.index:
+                    runs.append(Run(point, seed))
+                before += cost
+        return runs
 
 
 def chosen_shard(
@@ -325,7 +316,8 @@ def _of_step(environment: Mapping[str, str], whole: Shard | None) -> Shard | Non
 
 
 def _of_array(environment: Mapping[str, str]) -> Shard | None:
-    """Returns the share of this task of a job array, or None outside of an array.
+    """Returns the share of this task of a job array, or None outside of an array and
+    for its only task.
 
     The task numbers may start at any number and may have any step. Raises UsageError if
     the number of tasks is unknown, or if tasks are left out: their shares would be
@@ -340,7 +332,8 @@ def _of_array(environment: Mapping[str, str]) -> Shard | None:
             tasks = range(first, last + 1, step)
             count = int(environment.get("SLURM_ARRAY_TASK_COUNT", len(tasks)))
             if count == len(tasks):
-                return Shard(tasks.index(int(task)), count, f"{variable} {task}")
+                shard = Shard(tasks.index(int(task)), count, f"{variable} {task}")
+                return shard if count > 1 else None
         except (KeyError, ValueError):
             pass  # refused below
         raise UsageError(

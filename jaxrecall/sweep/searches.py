@@ -25,7 +25,7 @@ from .grid.axes import AnyPoint
 from .grid.expand import SearchLine
 from .grid.file import USUAL, Settings, as_dict
 from .machine import cores
-from .plan import Plan, Shard, by_id, make_plan, shares
+from .plan import Plan, by_id, make_plan
 from .search import OUTCOMES, CellSearch, Request, farthest
 from .simulators import Program
 from .simulators.custom import Simulator
@@ -160,30 +160,6 @@ def _cells(grid: Grid, search: Search) -> list[SearchedCell]:
     return cells
 
 
-def _of_share(
-    cells: Sequence[SearchedCell], shard: Shard, simulator: Simulator
-) -> list[SearchedCell]:
-    """Returns the cells that belong to a share.
-
-    Cells are divided as runs are, by the cost of their last tier. Cells that have a
-    point in common may need the same runs, so they belong to one share.
-    """
-    tops = [cell.tiers[max(cell.points)] for cell in cells]
-    programs = {point: simulator.program(point) for point in tops}
-    divided = shares(list(programs), (0,), shard.count, simulator, programs)
-    indices = {run.point: index for index, run in divided}
-    homes: dict[AnyPoint, int] = {}
-    own = []
-    for cell, top in zip(cells, tops, strict=True):
-        points = cell.points.values()
-        taken = (homes[point] for point in points if point in homes)
-        home = next(taken, indices[top])
-        homes |= dict.fromkeys(points, home)
-        if home == shard.index:
-            own.append(cell)
-    return own
-
-
 def _tops(cells: Iterable[SearchedCell]) -> dict[AnyPoint, None]:
     """Returns the points of all tiers of the cells, in order."""
     tops = {}
@@ -196,10 +172,8 @@ class Searches:
     """The cells of a grid with a `search`, and the accuracies that are known so far.
 
     Attributes:
-        every: all cells of the grid.
-        cells: the cells that this process searches. These are all cells, or those of
-            its share. Numbers of runs, costs and programs are those of these cells.
-        pending: the runs of the next round, for which unfinished `cells` wait. A run is
+        cells: the cells of the grid.
+        pending: the runs of the next round, for which unfinished cells wait. A run is
             listed once, even if several cells need it.
         used: the ids of the runs whose accuracy any cell has received.
     """
@@ -210,16 +184,13 @@ class Searches:
         known: KnownAccuracies,
         settings: Settings = USUAL,
         limit: int | None = None,
-        shard: Shard | None = None,
     ):
         assert grid.search
         search = grid.search
         self.search, self.simulator, self.axis = search, grid.simulator, search.axis
         self._value = grid.names.value
-        self.cells = self.every = _cells(grid, search)
-        if shard:
-            self.cells = _of_share(self.every, shard, grid.simulator)
-        varying = {self.axis}.union(*(cell.following for cell in self.every))
+        self.cells = _cells(grid, search)
+        varying = {self.axis}.union(*(cell.following for cell in self.cells))
         self.axes = [axis for axis in grid.axes if axis not in varying]
         self.used: set[RunId] = set()
         self._known = known
@@ -232,11 +203,9 @@ class Searches:
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
         """Records the accuracy of runs, and advances every cell as far as possible."""
         self._known.update(accuracy)
-        pending, ours = {}, set(self.cells)
-        for cell in self.every:
-            missing = self._missing(cell)
-            if cell in ours:
-                pending |= missing
+        pending = {}
+        for cell in self.cells:
+            pending |= self._missing(cell)
         self.pending = list(pending.values())
 
     def _missing(self, cell: SearchedCell) -> dict[RunId, Run]:
@@ -270,10 +239,9 @@ class Searches:
     def _programs(self) -> dict[AnyPoint, Program]:
         """A dict from the point of each tier to its program.
 
-        The programs depend on all cells of the grid, so every call and every share
-        chooses the same ones.
+        The programs depend on the cells alone, so every call chooses the same ones.
         """
-        usual = dict.fromkeys(_tops(self.every), RUNS_PER_CELL)
+        usual = dict.fromkeys(_tops(self.cells), RUNS_PER_CELL)
         return self.simulator.programs(usual)
 
     @cached_property
@@ -284,13 +252,8 @@ class Searches:
 
     @property
     def finished(self) -> int:
-        """The number of finished cells among `cells`."""
+        """The number of finished cells."""
         return len(self.cells) - len(self._unfinished)
-
-    @property
-    def n_finished(self) -> int:
-        """The number of finished cells among all cells of the grid."""
-        return sum(cell.result is not None for cell in self.every)
 
     @property
     def n_points(self) -> int:
@@ -298,7 +261,7 @@ class Searches:
 
     @property
     def n_done(self) -> int:
-        """The number of finished runs of `cells`."""
+        """The number of finished runs."""
         done: set[RunId] = set()
         for cell in self.cells:
             done.update(by_id(map(cell.run, cell.completed)))
@@ -381,17 +344,16 @@ class Searches:
 
     def __str__(self) -> str:
         theta = ", ".join(map("{:g}".format, self.search.theta))
-        finished = f"{self.n_finished} of {len(self.every)} finished"
-        cells = plural(len(self.every) // len(self.search.theta), "configuration")
         return (
-            f"search for the {self.axis} where accuracy crosses {theta} in {cells},"
-            f" {finished}"
+            f"search for the {self.axis} where accuracy crosses {theta} in"
+            f" {plural(self.n_points, 'configuration')}, {self.finished} of"
+            f" {len(self.cells)} finished"
         )
 
     def report(self) -> Json:
         """Returns the contents of search.json: settings, outcomes and cells."""
         cells = []
-        for cell in self.every:
+        for cell in self.cells:
             point = dict(cell.point.as_given())
             for name in (self.axis, *cell.following):
                 point.pop(name, None)
@@ -403,7 +365,7 @@ class Searches:
 
         If there is no interval, its ends are null.
         """
-        return list(map(self._entry, self.every))
+        return list(map(self._entry, self.cells))
 
     def _entry(self, cell: SearchedCell) -> Json:
         outcome, found = cell.result or ("unfinished", None)

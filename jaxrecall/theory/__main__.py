@@ -1,6 +1,4 @@
-"""python -m jaxrecall.theory: what the formulas predict for a model, or for each row of
-a grid or a table.
-"""
+"""python -m jaxrecall.theory: what the formulas predict for a model."""
 
 from __future__ import annotations
 
@@ -15,51 +13,42 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from ..cli.command import Parser, answer, command
 from ..errors import UsageError, shown
-from ..model.point import SAME_AS
 from .critical import RANGES, critical, critical_N, limiting_noise
 from .first_steps import are_drawn
 from .limits import assumed
 from .model import Model
 from .open_attention import accuracy
-from .tables import ADDED, is_setting, table
 
-API = "jaxrecall.sweep.api"
 DOCUMENT = "jaxrecall.sweep.grid.document"
-READING = "jaxrecall.analysis.fit.reading"
-"""The names of the modules that read grids, values and tables. They belong to layers
-above this folder. So they are imported by name, and only where they are needed.
+"""The name of the module that reads values. It belongs to a layer above this folder, so
+it is imported by name.
 """
-
-NOT_SHOWN = ("gamma", "gamma2", "root_seed", *SAME_AS)
-"""The fields that are no axes of a printed table: other columns imply them."""
 
 
 def parser() -> Parser:
     p = Parser(
         "theory",
         "Print what the formulas predict: critical N, the capacity threshold of d, what"
-        " limits recall, and where the formulas do not hold. With a grid or a table,"
-        " print its points with the predicted accuracy and critical size of each.",
-        epilog="The formulas and their errors: docs/theory.md.",
+        " limits recall, and where the formulas do not hold.",
+        epilog=(
+            "The formulas and their errors: docs/theory.md. For the rows of a table:"
+            " jaxrecall.theory.table in Python."
+        ),
     )
     add = p.add_argument
     add(
         "words",
-        metavar="FIELD=VALUE|DIR|FILE.parquet",
+        metavar="FIELD=VALUE",
         nargs="*",
         help=(
-            "fields of a point, as in V=1000 d=128 L=512 (with N=4096, for that many"
-            " samples), or results folders or a table, and fields that replace theirs"
+            "fields of a point, as in V=1000 d=128 L=512; with N=4096, for that many"
+            " samples"
         ),
     )
-    add("--grid", metavar="FILE", help="a grid file, whose points are the rows")
     add(
         "--theta",
         type=float,
@@ -75,21 +64,13 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns its exit code: 0 done, 2 refused."""
     args = parser().parse_args(argv)
-    fields, paths = _sorted(args.words)
+    fields = _fields(args.words)
     theta = fields.pop("theta", args.theta)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = Model(**fields)
-        if args.grid or paths:
-            rows = _points(args.grid) if args.grid else _rows(paths)
-            predictions: Any = table(rows.assign(**fields), theta)
-            facts: dict[str, Any] = {
-                "rows": json.loads(predictions.to_json(orient="records"))
-            }
-            lines = _lines_of_table(predictions)
-        else:
-            facts = _facts(model, fields.get("N"), theta)
-            lines = [f"{name:<16}{_text(value)}" for name, value in facts.items()]
+        facts = _facts(model, fields.get("N"), theta)
+    lines = [f"{name:<16}{_text(value)}" for name, value in facts.items()]
     facts["warnings"] = list(dict.fromkeys(str(warning.message) for warning in caught))
     if args.json:
         return answer(json.dumps(facts))
@@ -98,42 +79,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-def _sorted(words: Sequence[str]) -> tuple[dict[str, Any], list[Path]]:
-    """Returns the fields and the paths among the words of a command line."""
+def _fields(words: Sequence[str]) -> dict[str, Any]:
+    """Returns the fields that the words of a command line give."""
     fields: dict[str, Any] = {}
-    paths = []
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            paths.append(Path(word))
-            continue
+            raise UsageError(
+                f"FIELD=VALUE: got {shown(word)}; allowed: fields of a point, as in"
+                " V=1000 d=128 L=512"
+            )
         fields[name] = value
         with suppress(ValueError):  # too many digits; `Model` refuses the text
             fields[name] = import_module(DOCUMENT).scalar(value)
-    return fields, paths
-
-
-def _points(path: str) -> pd.DataFrame:
-    """Returns a table of the points of a grid file."""
-    api = import_module(API)
-    api.import_paths(path)
-    grid = api.as_grid(path)
-    if not grid.simulator.has_theory:
-        raise UsageError(
-            f"--grid: got {shown(path)}, of another simulator; allowed: grids of this"
-            " package's simulator, which theory is about"
-        )
-    frame = pd.DataFrame([point.values() for point in grid.points])
-    frame.attrs["searched"] = grid.searched or "N"
-    return frame
-
-
-def _rows(paths: Sequence[Path]) -> pd.DataFrame:
-    """Returns the rows of results folders or of a table."""
-    rows, remarks = import_module(READING).read_tables(*paths)
-    for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=1)
-    return rows
+    return fields
 
 
 def _facts(model: Model, N: float | None, theta: float) -> dict[str, Any]:
@@ -163,15 +122,3 @@ def _finite(size: float) -> float | None:
 
 def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value).lower()
-
-
-def _lines_of_table(predictions: Any) -> list[str]:
-    """Returns a line for each combination of axes, with the means of its rows."""
-    axes = []
-    for name in predictions:
-        is_axis = is_setting(name) and name not in NOT_SHOWN
-        if is_axis and predictions[name].nunique(dropna=False) > 1:
-            axes.append(name)
-    means = [name for name in ("accuracy", *ADDED) if name in predictions]
-    cells = predictions.groupby(axes or ["V"], dropna=False, sort=False, as_index=False)
-    return cells[means].mean().to_string(index=False).splitlines()

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from surrogate import numpy_draws
 from test_papers import beside_the_grids
 from tolerances import assert_close
 
 from jaxrecall import Point, measure, realize, simulate, three_step
-from jaxrecall.model.laws import numpy_draws
 
 real = beside_the_grids("real")
 

@@ -39,7 +39,7 @@ OPTIONS = {
     "fit": "--theta --where --of --along --step --out --drop",
     "report": ("--theta --where --of --along --step --out --x --lines --panels"),
     "compact": "--prune",
-    "theory": "--grid --theta --json V= d= L= N= kappa= embedding= eta=",
+    "theory": "--theta --json V= d= L= N= kappa= embedding= eta=",
     "examples": "--to",
 }
 ODD = listed("""- -- -1 0 1 2 3/2 1/0 1/2 1e3 nan inf -inf 1e400 N d V d= = x base.V=3

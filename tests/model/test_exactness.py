@@ -37,7 +37,7 @@ def sized(point: Point) -> Shape:
 
 @functools.partial(quickly, static_argnames="model_of")
 def compiled(r, rates, model_of):
-    return three_step(r, model_of, rates, chunk=256)
+    return three_step(r, model_of, rates)
 
 
 def by_autodiff(r, point: Point):

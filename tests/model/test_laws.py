@@ -18,6 +18,7 @@ import optax
 import pytest
 from helpers import ROOT, drawn, fits, python, quickly
 from own_laws import Signs, Tables
+from surrogate import numpy_draws
 from tolerances import assert_close
 
 from jaxrecall import Point, realize
@@ -35,7 +36,6 @@ from jaxrecall.model.laws import (
     Equicorrelated,
     Gaussian,
     find_law,
-    numpy_draws,
     register,
 )
 from jaxrecall.simulator.program_shape import Shape

@@ -71,12 +71,6 @@ base: {V: 20, L: 3, n_test: 200}
 seeds: 16
 blocks: [{axes: {d: [8, 12], N: [100, 600, 4000]}}]
 """,
-    "searched": """
-base: {V: 20, L: 3, n_test: 200}
-seeds: 60
-blocks: [{axes: {d: [8, 10, 12, 16]}}]
-search: {axis: N, theta: [0.3, 0.6], from: 64, to: 4096, width: 0.5}
-""",
     "paced": """
 simulator: paced:simulator
 seeds: 70
@@ -219,18 +213,6 @@ class Trials:
         whole = self.whole("small")
         return Outcome(tasks, f"ran {told}", self.home / "cores", whole, faults)
 
-    def search(self) -> Outcome:
-        job = self.submit("searched", "searched", "--array=0-3")
-        tasks = self.cluster.wait(job, MOST_SECONDS)
-        out, whole = self.home / "searched", self.whole("searched")
-        faults = unlike(tasks, "0:0")
-        for name in ("search.json", "accuracy.png"):
-            path = out / name
-            if not path.exists() or path.read_bytes() != (whole / name).read_bytes():
-                faults.append(f"{name} differs")
-        note = "search.json and the figure equal those of an undivided search"
-        return Outcome(tasks, note, out, whole, faults)
-
     def time_limit(self) -> Outcome:
         job = self.submit("long", "limited", "--array=0-1", "--time=3")
         return self._continued(job, "limited", "long")
@@ -316,7 +298,6 @@ TRIALS: dict[str, Callable[[Trials], Outcome]] = {
     "4 tasks, numbered 0, 2, 4, 6": Trials.every_second,
     "paths with spaces": Trials.spaces,
     "2 cores for each task, bound by Slurm": Trials.cores,
-    "a search": Trials.search,
     "a run that fails": Trials.failed_run,
     "no `.venv`": Trials.no_environment,
     "a task that `scancel` ends": Trials.cancelled_task,

@@ -6,8 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -21,9 +19,7 @@ from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import Shard, chosen_shard, without_shard
-from jaxrecall.sweep.searches import Searches
 from jaxrecall.sweep.simulators.shipped import RECALL
-from jaxrecall.sweep.store import Store
 
 POINTS = [
     Point(V=V, N=N, d=d, L=L)
@@ -90,7 +86,7 @@ def test_the_flag_comes_before_the_environment(given, environment, expected):
     assert shard is None or shard.source
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 16])
+@pytest.mark.parametrize("count", [2, 5, 16])
 @pytest.mark.parametrize(("first", "step"), [(0, 1), (1, 1), (7, 3)])
 @pytest.mark.parametrize("scheduler", ["Slurm", "Grid Engine"])
 def test_the_tasks_of_an_array_are_all_shares(scheduler, first, step, count):
@@ -135,6 +131,7 @@ def test_processes_that_are_started_together_divide_the_share_of_their_task(rank
 def test_a_single_process_and_the_flag_are_not_divided(rank, size):
     assert chosen_shard(None, {rank: "0", size: "1"}) is None
     assert chosen_shard("0/1", {rank: "1", size: "2"})[:2] == (0, 1)
+    assert chosen_shard(None, of_slurm(3, 3, 3, 1, 1)) is None
     # what the script of a job with two tasks sees before it calls srun
     script = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_SUBMIT_DIR": "."}
     assert chosen_shard(None, script) is None
@@ -275,171 +272,10 @@ def test_a_wrong_word_is_one_line_and_leaves_nothing(grid, capsys, words, told):
     assert os.listdir() == ["tiny.yaml"]
 
 
-# searches
-
-SEARCH = """
-name: cells
-simulator: logistic_in_x:simulator
-seeds: 14
-blocks: [{axes: {middle: [20, 30, 40]}}]
-search: {axis: x, theta: [0.3, 0.6], from: 1, to: 512}
-"""
-LOGISTIC = """
-import jax
-from jaxrecall import Simulator
-
-simulator = Simulator(
-    lambda point, key: {
-        "accuracy": 0.8 / (1 + (point.x / point.middle) ** -2)
-        + 0.2 * float(jax.random.uniform(key))
-    },
-    {
-        "x": (float, 1.0, 1, 1000, "traced"),
-        "middle": (float, 1.0, 1, 1000, "traced"),
-    },
-    {"accuracy": (float, "rises with x")},
-    accuracy="accuracy",
-    jit=False,
-)
-"""
-
-
-def sharing(index: int, count: int, out: str, *options: str) -> int:
-    words = ["--grid", "cells.yaml", "--out", out, "--shard", f"{index}/{count}"]
-    return main([*words, *options])
-
-
-@pytest.fixture(scope="module")
-def undivided(tmp_path_factory) -> Path:
-    """A folder with the search as one process runs it."""
-    home = tmp_path_factory.mktemp("undivided")
-    (home / "cells.yaml").write_text(SEARCH)
-    (home / "logistic_in_x.py").write_text(LOGISTIC)
-    out = home / "whole"
-    assert main(["--grid", str(home / "cells.yaml"), "--out", str(out)]) == 0
-    return home
-
-
-@pytest.fixture
-def cells(undivided, tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    shutil.copytree(undivided, home)
-    monkeypatch.chdir(home)
-
-
-def test_shares_of_a_search_are_the_whole_search(cells, capsys):
-    """Whichever share ends last. One of four has no cell."""
-    counts = []
-    for index in (2, 1, 3, 0):
-        assert not Path("apart/search.json").exists()
-        assert sharing(index, 4, "apart", "--dry-run", "--json") == 0
-        counts.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
-        assert sharing(index, 4, "apart") == 0
-        shown = capsys.readouterr().out
-        assert ("figure: " in shown) == (index == 0)
-        is_empty = "nothing to do: all 0 runs of shard" in shown
-        assert is_empty == (counts[-1]["todo"] == 0)
-    assert sorted(facts["searches"] for facts in counts) == [0, 2, 2, 2]
-    assert sum(facts["points"] for facts in counts) == 3
-    assert all(facts["done"] == 0 for facts in counts)
-    same_search("apart", "whole")
-    assert survey("apart")["todo"] == 0
-    Path("apart/search.json").unlink()
-    assert sharing(0, 4, "apart") == 0
-    same_search("apart", "whole")
-
-
-@pytest.mark.system
-def test_shares_of_a_search_that_run_at_the_same_time(cells):
-    """The one that ends last finds what all of them have found."""
-    python = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "cells.yaml"]
-    sweeps = []
-    for index in range(3):
-        words = [*python, "--out", "apart", "--shard", f"{index}/3"]
-        sweeps.append(subprocess.Popen(words, stdout=subprocess.DEVNULL))
-    assert [sweep.wait() for sweep in sweeps] == [0, 0, 0]
-    same_search("apart", "whole")
-    assert survey("apart")["todo"] == 0
-
-
-@pytest.mark.slow
-def test_the_last_of_two_shares_that_end_together_describes_both(cells, monkeypatch):
-    """Here the rows of the second appear just before the first writes the manifest."""
-    assert sharing(0, 3, "apart") == 0
-    assert sharing(1, 3, "apart") == 0
-    shutil.copytree("apart", "before")
-    assert sharing(2, 3, "apart") == 0
-    note, written = Store.note, []
-
-    def then_rows(self, name, record):
-        path = note(self, name, record)
-        written.append(name)
-        if written == ["manifest"] * 2:
-            shutil.copytree("apart/parts", "before/parts", dirs_exist_ok=True)
-        return path
-
-    monkeypatch.setattr(Store, "note", then_rows)
-    assert sharing(1, 3, "before") == 0
-    same_search("before", "whole")
-    assert survey("before")["todo"] == 0
-
-
-def same_search(folder: str, whole: str):
-    rows, expected = rows_of(folder), rows_of(whole)
-    assert rows.drop(columns="seconds").equals(expected.drop(columns="seconds"))
-    for name in ("search.json", "accuracy.png"):
-        assert Path(folder, name).read_bytes() == Path(whole, name).read_bytes()
-
-
-def test_status_of_a_search_of_which_two_shares_are_done(cells):
-    """It says what is known: how many runs are left depends on the other shares."""
-    for index in (0, 1):
-        assert sharing(index, 3, "apart") == 0
-        facts = survey("apart")
-        assert f"{2 * index + 2} of 6 finished when a task last" in facts["remark"]
-        assert (facts["runs"], facts["todo"], facts["other_grids"]) == (None, None, 0)
-        assert facts["done"] == len(rows_of("apart"))
-        assert "--shard" not in facts["command"]
-    assert sharing(0, 3, "apart") == 0, "has nothing to do, and changes nothing"
-    assert survey("apart") == facts
-    assert main(shlex.split(facts["command"])[3:]) == 0
-    same_search("apart", "whole")
-    assert survey("apart")["todo"] == 0
-
-
-def test_cells_with_a_common_point_are_in_one_share():
-    """So no run is computed twice. Here cells that differ in a kept helper share all
-    points, and cells along d share some.
-    """
-    axes = {"eta": [0.1, 0.2, 0.3]}
-    both = as_grid(
-        {
-            "base": {"V": 20, "L": 3, "N": 100},
-            "search": {"axis": "d", "from": 2, "to": 64},
-            "blocks": [{"axes": axes}, {"axes": axes, "where": ["d <= 8"]}],
-        },
-        seeds=20,
-    )
-    taken: dict[object, int] = {}
-    n_cells = 0
-    for index in range(4):
-        search = Searches(both, {}, shard=Shard(index, 4, ""))
-        n_cells += len(search.cells)
-        for cell in search.cells:
-            for point in cell.points.values():
-                assert taken.setdefault(point, index) == index
-    assert n_cells == len(search.every) == 6
-
-
-def test_cells_are_divided_by_cost():
-    widths = [8, 16, 32, 64, 128, 256]
-    search = {"axis": "N", "theta": [0.5, 0.9]}
-    blocks = [{"axes": {"d": widths}}]
-    base = {"V": 100, "L": 8}
-    grid = as_grid({"base": base, "search": search, "blocks": blocks}, seeds=20)
-    first, second = (
-        [cell.point.d for cell in Searches(grid, {}, shard=Shard(i, 2, "")).cells]
-        for i in range(2)
-    )
-    assert first + second == [d for d in widths for _ in range(2)]
-    assert len(first) > len(second) > 0
+def test_a_search_is_not_divided(grid, capsys):
+    searched = GRID.replace(", N: [100, 600]", "").replace("count: 5", "count: 20")
+    Path("searched.yaml").write_text(f"{searched}search: {{axis: N}}\n")
+    assert main(["--grid", "searched.yaml", "--shard", "1/4"]) == 2
+    told = "search: got shard 1/4 (--shard); allowed: one process, or --workers or "
+    assert capsys.readouterr().err.startswith(told)
+    assert not Path("results").exists()

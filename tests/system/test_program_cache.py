@@ -6,12 +6,11 @@ import json
 import os
 import sys
 import warnings
-import zlib
 from pathlib import Path
 
 import jax
 import pytest
-from attack.program_cache import DAMAGE, OF_FILES, by_access_list
+from attack.program_cache import OF_FILES, by_access_list
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from test_any_folder import GRID
 
@@ -225,22 +224,12 @@ def compiled(n: int = 3) -> float:
     return float(program.compile(lowered, {})(2.0))
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_program_is_stored_again(kept, damage):
+def test_a_damaged_program_is_compiled_again(kept):
     assert compiled() == 6.0
-    whole = list(kept.glob("*-cache"))
-    assert len(whole) == 1
-    other = kept / "jit_another-1-cache"
-    by_zstandard = kept / "jit__lambda-1-cache"
-    by_zstandard.write_bytes(b"\x28\xb5\x2f\xfd\x20\x05\x29\0\0hello")
-    for path in (*whole, other):
-        path.write_bytes(DAMAGE[damage](zlib.compress(bytes(range(256)) * 99)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    (path,) = kept.glob("*-cache")
+    path.write_bytes(b"damage")
+    with pytest.warns(UserWarning, match="persistent compilation cache"):
         assert compiled() == 6.0
-    assert len(zlib.decompress(whole[0].read_bytes())) > 1000
-    assert other.exists()  # a program of another name may be of another package
-    assert by_zstandard.exists()
 
 
 def test_options_are_tried_one_by_one_only_after_a_refusal(monkeypatch):

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import python
-from tolerances import assert_close, assert_same_columns
 
 from jaxrecall import Point, theory
 from jaxrecall.errors import TheoryError, TheoryWarning
@@ -191,30 +190,6 @@ def test_the_command_finds_a_width(capsys):
     _, lines = answered(capsys, "V=32", "L=1", "N=600")
     width = theory.critical(Model(V=32, L=1), "d", N=600)
     assert lines[2].split() == ["least_d", f"{width:.6g}"]
-
-
-def test_the_command_adds_predictions_to_a_grid_and_a_table(capsys, tmp_path):
-    grid = tmp_path / "small.yaml"
-    grid.write_text(
-        "base: {V: 32, L: 1}\n"
-        "blocks: [{axes: {eta: [0.000001, 1000], d: [48, 64], N: [200, 800]}}]"
-    )
-    code, lines = answered(capsys, "--grid", str(grid))
-    assert code == 0
-    assert lines[0].split() == ["N", "d", "eta", *ADDED]
-    model = SHORT.replace(eta=1e-6)
-    first = [200, 48, 1e-6, theory.accuracy(model, 200), theory.critical_N(model)]
-    assert_close([*map(float, lines[1].split())], first, 1e-5)
-    assert lines[5].split() == ["200", "48", "1000.000000", "NaN", "NaN"]
-    assert any(line.startswith("warning: no prediction: eta: got") for line in lines)
-
-    path = tmp_path / "rows.parquet"
-    ROWS.to_parquet(path)
-    code, [line] = answered(capsys, str(path), "--json")
-    rows = pd.DataFrame(json.loads(line)["rows"])
-    assert_same_columns(rows, theory.table(ROWS), [*ADDED, "of_mine"], "roots")
-    code, lines = answered(capsys, str(path), "d=48")
-    assert lines[0].split() == ["N", "accuracy", *ADDED]  # a field replaces theirs
 
 
 def test_theory_is_loaded_on_use_and_starts_no_jax():

@@ -20,7 +20,6 @@ from .embedding import (
     Orthogonal,
     Sphere,
     isotropic,
-    numpy_draws,
 )
 from .law import LAWS, Law, find_law, register
 from .optimizers import OptimizerLaw

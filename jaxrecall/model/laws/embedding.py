@@ -156,7 +156,9 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
         row = np.array(numbers, np.int32)[:, None]
         normals = rng.standard_normal((len(row), d)).astype(np.float32)
         try:
-            draws = numpy_draws(law, table, row, normals, (V, d), rng)
+            shared = rng.standard_normal((law.n_shared, d)).astype(np.float32)
+            own = rng.standard_normal((len(row), law.n_own)).astype(np.float32)
+            draws = Draws(table, row, normals, shared, V, d, own)
             rows = np.asarray(law.make(draws, np))
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
@@ -170,28 +172,6 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
         got = f"got {law}, of which rows {numbers} of {table} are {got}"
         return [Problem("embedding", got, allowed=f"{normals.shape} finite numbers")]
     return []
-
-
-def numpy_draws(
-    law: EmbeddingLaw,
-    table: str,
-    row: np.ndarray,
-    normals: np.ndarray,
-    sizes: tuple[int, int],
-    rng: np.random.Generator,
-) -> Draws:
-    """Returns the draws of a table, made from NumPy's random numbers. `sizes` are V and
-    d.
-
-    A law with `on_host` needs all rows of the table in `row`.
-    """
-    V, d = sizes
-    shared = rng.standard_normal((law.n_shared, d)).astype(normals.dtype)
-    of_rows = rng.standard_normal((len(row), law.n_own)).astype(normals.dtype)
-    given = None
-    if law.on_host and table in ("Z_in", "Z_out"):
-        given = law.from_host(lambda r, n: rng.permutation(n), V, d)
-    return Draws(table, row, normals, shared, V, d, of_rows, given)
 
 
 def isotropic(draws: Draws, xp: ModuleType) -> Numbers:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
-from ...errors import GridError, StoreError, plural
+from ...errors import GridError, StoreError, UsageError, plural
 from ...model.point import Run, RunId
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
-from ..searches import KnownAccuracies, Searches, as_known
+from ..searches import Searches, as_known
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
 from ..store import Done, MemoryStore, Store
@@ -87,21 +87,6 @@ class Job:
         """Whether any run is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether this job is a share, so that other processes compute the rest."""
-        return self.shard is not None and self.shard.count > 1
-
-    @property
-    def has_all(self) -> bool:
-        """Whether the job covers the whole grid, or a search that is finished by now,
-        in all of its shares.
-        """
-        search = self.search
-        if search and search.n_finished == len(search.every):
-            return True
-        return not self.is_shared
-
     def facts(self) -> Json:
         """Returns the number of runs left and their estimated cost, as plain data.
 
@@ -138,10 +123,7 @@ class Job:
         title = self.search or _size_of(self.grid)
         lines = [f"{self.grid.name}: {title}"]
         if self.shard:
-            size = f"{len(self.wanted)} of these runs"
-            if self.search:
-                size = f"{self.search.n_points} of these configurations"
-            lines.append(f"{self.shard}: {size}")
+            lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
         if not self.to_do:
             return [*lines, self.start_line()]
         facts = self.facts()
@@ -162,9 +144,10 @@ class Job:
         if not self.to_do:
             these = f"{n_done} of {self.shard}" if self.shard else n_done
             return f"nothing to do: all {these} are in {folder}"
-        title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
         if self.search:
-            return f"{title}: {self.search}, {n_done} done; rows go to {folder}"
+            what = f"{self.grid.name}: {self.search}"
+            return f"{what}, {n_done} done; rows go to {folder}"
+        title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
         cost = f"about {_time(plan)}" if plan.simulator.costs_known else UNKNOWN
         return (
             f"{title}: {self.n_done} of {len(self.wanted)} runs done, {plan.n_runs} to"
@@ -200,8 +183,7 @@ class Job:
         `runs` is a list of pairs of texts. The first text lists seeds, and the second
         lists the ids of the points that have these seeds. A sweep lists all runs of the
         grid, including those of other shards. A search lists the runs up to the next
-        round, and `progress` describes its state. A share of a search does not know the
-        rounds of other shares. So `runs` is None until all cells are finished.
+        round, and `progress` describes its state.
         """
         points = self.grid.points
         if not self.search:
@@ -209,12 +191,6 @@ class Job:
             ids = " ".join(map(point_id, points))
             return {"points": len(points), "progress": None, "runs": [[seeds, ids]]}
         progress = str(self.search)
-        if not self.has_all:
-            progress = (
-                f"{self.grid.name}: {progress} when a task last started or finished;"
-                " the sweep's command with --dry-run counts what is left"
-            )
-            return {"points": None, "progress": progress, "runs": None}
         if self.search.pending:
             progress += "; the runs to do are those of its next round"
         runs = []
@@ -225,10 +201,11 @@ class Job:
     def has_picture(self) -> bool:
         """Whether a figure should be drawn.
 
-        A share draws no figure, unless it finds that all cells of a search are
-        finished. A later call without --shard draws the figure of the whole grid.
+        A shard draws no figure. A later call without --shard draws the figure of the
+        whole grid.
         """
-        return self.has_all and self.n_done + self.call.runs > self.call.unsaved
+        has_rows = self.n_done + self.call.runs > self.call.unsaved
+        return has_rows and not self.shard
 
     def problems(self) -> Iterator[str]:
         """Yields a line for each kind of failure, with the command that resumes the
@@ -316,7 +293,7 @@ def prepare(
     Args:
         grid: the points and seeds.
         folder: the results folder, which need not exist.
-        shard: the share of the runs, or None for all runs.
+        shard: the share of the runs, or None for all runs. A search has no shards.
         fail_fast: whether the first failed chunk ends the job.
         keep_going: whether the job goes on even if its first 100 runs fail alike.
         resume_command: the command that repeats or resumes the call.
@@ -325,6 +302,11 @@ def prepare(
     Raises:
         GridError, UsageError or StoreError if the job cannot run.
     """
+    if grid.search and shard:
+        raise UsageError(
+            f"search: got {shard}; allowed: one process, or --workers or --engine ray,"
+            " which divide each round"
+        )
     settings = replace(grid.settings, fail_fast=fail_fast, keep_going=keep_going)
     store = folder if isinstance(folder, Store) else Store(folder)
     replaced = ["manifest.json"]
@@ -338,7 +320,8 @@ def prepare(
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, dict[RunId, Run]()
     if grid.search:
-        search = Searches(grid, _known(done), settings, limit, shard)
+        known = {run: as_known(*values) for run, values in done.values.items()}
+        search = Searches(grid, known, settings, limit)
         plan, n_done = search.guess, search.n_done
     else:
         runs = starmap(Run, product(grid.points, grid.seeds))
@@ -387,11 +370,6 @@ def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[st
         )
         raise _mixed(store, held, advice=advice)
     return digests
-
-
-def _known(done: Done) -> KnownAccuracies:
-    """Returns a dict from each finished run to its accuracy."""
-    return {run: as_known(*values) for run, values in done.values.items()}
 
 
 def _metadata(grid: Grid, digests: Mapping[str, str]) -> Json:
@@ -509,7 +487,6 @@ def carry_out(
     store.columns, store.kept = job.grid.columns, job.grid.kept
     store.about = job.about
     store.prepare(job.manifest())
-    store.unify(call.message)
     store.clear_failures(job.runs)
     if not job.search:
         call.n_runs, call.n_programs = plan.n_runs, len(plan.peaks)
@@ -531,7 +508,6 @@ def carry_out(
             _search(job, job.search, execute)
         elif job.to_do:
             execute(plan, call)
-        store.unify(call.message)  # another call may have added columns meanwhile
     finally:
         call.close()
     return call
@@ -541,8 +517,7 @@ def _search(job: Job, search: Searches, execute: Executor) -> None:
     """Executes rounds until every cell is finished or waits for a failed run.
 
     The function returns earlier if the call must stop. In all cases it writes the
-    results so far to search.json. A share writes them only if it finds in the folder
-    that the other shares are finished, too. The share that ends last finds that.
+    results so far to search.json.
     """
     call, store = job.call, job.store
     failed: set[RunId] = set()
@@ -551,32 +526,11 @@ def _search(job: Job, search: Searches, execute: Executor) -> None:
         call.n_runs += len(runs)
         execute(search.plan(runs), call)
         search.update(call.accuracy)
-        if not job.is_shared:
-            store.note("manifest", job.manifest())
+        store.note("manifest", job.manifest())
         failed |= by_id(runs).keys() - call.accuracy.keys()
         if call.stopping or call.unsaved:
             break
-    if job.is_shared and not call.stopping:
-        _learn_of_others(job, search)
-    if not job.has_all:
-        return
     path = store.note("search", search.report())
     call.show(
         "search", path=str(path), searches=len(search.cells), finished=search.finished
     )
-
-
-def _learn_of_others(job: Job, search: Searches) -> None:
-    """Advances the cells of other shares by their rows, and writes the manifest.
-
-    The folder is read after the manifest is written. So if shares end at the same time,
-    the manifest describes all of their rows in the end.
-    """
-    simulator, settings = job.grid.simulator, job.plan.settings
-    version = simulator.version, simulator.precision(settings.precision)
-    n_finished = -1
-    while n_finished != search.n_finished:
-        n_finished = search.n_finished
-        job.store.note("manifest", job.manifest())
-        done = job.store.done(*version, job.grid.crosses, "status")
-        search.update(_known(done))

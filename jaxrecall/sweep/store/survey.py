@@ -123,8 +123,6 @@ def _manifest(store: Store) -> tuple[Json, Json]:
             return {}, unknown | {"remark": remark}
         plan = manifest["plan"]
         progress = plan["progress"]
-        if plan["runs"] is None:
-            return manifest, unknown | {"remark": str(progress)}
         runs: dict[str, set[int]] = {}
         for seeds, points in plan["runs"]:
             for point_id in points.split():
