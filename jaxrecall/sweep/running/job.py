@@ -487,6 +487,7 @@ def carry_out(
     store.columns, store.kept = job.grid.columns, job.grid.kept
     store.about = job.about
     store.prepare(job.manifest())
+    store.unify(call.message)
     store.clear_failures(job.runs)
     if not job.search:
         call.n_runs, call.n_programs = plan.n_runs, len(plan.peaks)
@@ -508,6 +509,7 @@ def carry_out(
             _search(job, job.search, execute)
         elif job.to_do:
             execute(plan, call)
+        store.unify(call.message)  # another call may have added columns meanwhile
     finally:
         call.close()
     return call

@@ -4,8 +4,7 @@ contains:
     manifest.json    the grid and the command of the last sweep
     search.json      the result of a search
     parts/           the finished rows, in *.parquet files and nothing else, so that
-        any program that reads Parquet can read the folder. Parts of different grids
-        may differ in their columns
+        any program that reads Parquet can read the folder
     table.parquet    the parts, merged and sorted; written by `compact`
     failures/        a JSON file for each kind of error, with the runs that failed
     _staging/        files that are being written; a file that a killed process left
@@ -23,6 +22,7 @@ import hashlib
 import itertools
 import json
 import os
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ...cli.command import called
 from ...errors import StoreError
 from ...model.columns import COLUMNS
 from ...model.point import RunId
@@ -55,11 +56,15 @@ from .table import (
     RUN,
     VERSION,
     Read,
+    arrow_schema,
+    conformed,
     is_last,
     make_table,
     read_tables,
     refuse_foreign,
+    rows_in,
     to_parquet,
+    unlike,
     with_facts,
 )
 
@@ -70,6 +75,11 @@ process that died. Writing a file takes only seconds.
 
 VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(e[-+]?\d+)?")
 """Matches addresses, ids of points, and numbers. Equal errors may differ in these."""
+
+LOOKS = 10
+"""The largest number of times that a process looks for parts that lack columns. Other
+processes may write such parts at the same time.
+"""
 
 Version = tuple[int, str]
 """The code_version and the precision of a row."""
@@ -116,6 +126,9 @@ class Store:
 
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
         """The columns of the rows that will be written, in order."""
+
+        self.of_parts = pa.schema([])
+        """The columns of all parts. The schema is empty until `unify` is called."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
         """A dict from the id of a point to the values of the grid's helpers that are
@@ -232,7 +245,8 @@ class Store:
     def write(self, rows: list[Json]) -> Path:
         """Writes rows as one part, and returns its path.
 
-        Each row has exactly the columns of its simulator. None means null.
+        Each row has exactly the columns of its simulator. None means null. If other
+        parts have further columns, the new part has nulls in these columns.
 
         All rows of a run must be in one part, because the last of these rows marks the
         run as done. The name of the file is a hash of the ids of its rows. If the same
@@ -240,9 +254,45 @@ class Store:
         """
         rows = [row | self._kept(row["point_id"]) for row in rows]
         table = with_facts(make_table(rows, self.columns), self.about)
+        table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         digest = hashlib.sha256(names.encode()).hexdigest()
         return self.put_table(self.parts / f"{digest[:16]}.parquet", table)
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """Rewrites parts until every part has the columns of all parts and of the rows
+        to write.
+
+        Columns that are new to a part contain nulls. Each part is replaced, completely
+        or not at all, by a part with the same name and the same rows. Any number of
+        processes may therefore call this function while others write. Each process
+        looks again until it finds nothing to do, so all parts have the same columns
+        when the last process ends. The function calls `tell` with a message about the
+        parts that it rewrites, or about an error that stops the rewriting.
+        """
+        try:
+            for look in range(LOOKS):
+                known = self.of_parts or arrow_schema(self.columns)
+                self.of_parts, others = unlike(known, result_files(self.folder))
+                if self.table in others:
+                    others.remove(self.table)
+                if not others:
+                    break
+                if look == 0:
+                    tell(
+                        f"{self.parts}: {len(others)} files lack columns of other grids"
+                        " in the folder, and get them"
+                    )
+                # other processes may rewrite some of these files meanwhile
+                random.shuffle(others)
+                for path in others:
+                    for part in rows_in(path, []):
+                        self.put_table(path, conformed(part, self.of_parts))
+        except (StoreError, pa.ArrowException) as error:
+            tell(
+                f"{self.parts}: the columns of its files differ ({error}); for one"
+                f" table of them: {called('compact', [str(self.folder)])}"
+            )
 
     def _kept(self, point_id: str) -> Json:
         """Returns a dict of the kept helpers at a point. A helper that the point lacks
@@ -386,6 +436,9 @@ class MemoryStore(Store):
 
     def prepare(self, manifest: Json) -> None:
         """Does nothing, because there is no folder to create."""
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """Does nothing, because there are no files."""
 
     def tables(self, columns: list[str] | None = None) -> Read:
         return Read(self.held, [])

@@ -545,6 +545,32 @@ def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
     return table
 
 
+def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+    """Returns a schema and a list of parts. The schema joins the known columns and the
+    columns of all parts. The list contains the parts whose columns differ from the
+    schema.
+
+    Raises an exception of Arrow if the types of a column are incompatible.
+    """
+    schemas = {}
+    for path in paths:
+        schema = _schema_of_part(path)
+        if schema is not None:
+            schemas[path] = schema
+    distinct = {_typed(schema): _standard(schema) for schema in schemas.values()}
+    every = pa.unify_schemas([known, *distinct.values()], promote_options="permissive")
+    others = []
+    for path, schema in schemas.items():
+        if _typed(schema) != _typed(every):
+            others.append(path)
+    return every, others
+
+
+def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
+    """Returns a set of pairs: the name and the type of each column."""
+    return frozenset(zip(schema.names, schema.types, strict=True))
+
+
 def _schema_of_part(path: Path) -> pa.Schema | None:
     """Returns the schema of a file, or None if the file is not a part. `read_tables`
     reports why the file is not a part.
@@ -564,6 +590,16 @@ def _standard(schema: pa.Schema) -> pa.Schema:
     """
     typed = _part(read_facts(schema)).typed
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the table after adding the columns of a schema that the table lacks. The
+    new columns contain nulls. No column of the table is removed.
+    """
+    every = pa.concat_tables(
+        [schema.empty_table(), table], promote_options="permissive"
+    )
+    return with_facts(every, read_facts(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
