@@ -66,7 +66,6 @@ Inputs = tuple[dict[str, Any], Any]
 """The traced fields of a run, and the integers of `words_of`; or those of a batch."""
 
 
-@jax.tree_util.register_pytree_node_class
 class Fields(SimpleNamespace):
     """The fields of a run that are static or traced. The traced ones are the leaves of
     a pytree, so a user's function may be one under `jax.checkpoint`.
@@ -78,13 +77,12 @@ class Fields(SimpleNamespace):
         super().__init__(**dict(static), **traced)
         self._parts = static, traced
 
-    def tree_flatten(self) -> tuple[list[dict[str, Any]], Static]:
-        static, traced = self._parts
-        return [traced], static
 
-    @classmethod
-    def tree_unflatten(cls, static: Static, children: list[dict[str, Any]]) -> Fields:
-        return cls(static, *children)
+jax.tree_util.register_pytree_node(
+    Fields,
+    lambda fields: (fields._parts[1:], fields._parts[0]),
+    lambda static, traced: Fields(static, *traced),
+)
 
 
 def words_of(run: Run) -> tuple[int, int, int]:
