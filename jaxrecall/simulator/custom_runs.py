@@ -272,20 +272,17 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
         rows = []
         for run in runs:
             key = run_key(np.array(words_of(run), np.uint32))
-            point = run.point
-            if simulator.is_transformed:
-                traced = {name: getattr(point, name) for name in simulator.traced}
-                point = Fields(point.program.static, traced)
-            rows.append(_checked(simulator, simulator.call(point, key)))
+            rows.append(_checked(simulator, simulator.call(run.point, key)))
         return rows
 
 
 def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
-    fields = runs[0].point.as_given()
+    traced = {}
     for name in simulator.traced:
-        fields[name] = np.array([getattr(run.point, name) for run in runs])
+        traced[name] = np.array([getattr(run.point, name) for run in runs])
+    point = Fields(runs[0].point.program.static, traced)
     keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
-    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), keys))
+    columns = _checked(simulator, simulator.call(point, keys))
     shared = {"step": columns.pop("step")} if "step" in columns else {}
     for name, value in columns.items():
         columns[name] = np.asarray(value)

@@ -370,10 +370,6 @@ the schema. The definitions of fields and axes are not included.
 """
 
 
-PARTS = {"base", "blocks", "axes", "derive"}
-"""The parts of a file that give values to fields."""
-
-
 class WrongNames:
     """An iterable of the mistakes in the names of a file."""
 
@@ -464,12 +460,10 @@ class WrongNames:
 
     def _missing(self) -> Iterator[Mistake]:
         """Yields a mistake for each field without a value, unless a wrong name stands
-        for this field, or for a part of the file that gives values.
+        for it.
         """
         wrong = {str(name) for location in self.wrong for name in location[-1:]}
-        meant = {closest(name, [*self.names.fields, *PARTS]) for name in wrong}
-        if meant & PARTS:
-            return
+        meant = {closest(name, self.names.fields) for name in wrong}
         blocks = self.file.blocks
         for name in self.names.required:
             if name in self.file.base or name in {self.searched, *meant}:

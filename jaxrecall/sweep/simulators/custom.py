@@ -220,8 +220,6 @@ class Simulator:
         if problems:
             raise UsageError(problems)
         self.fn = fn
-        module = getattr(fn, "__globals__", {}).get("__name__", "")
-        self.is_transformed = module.startswith("jax.")
         self.accuracy = accuracy
         self.version = version
         self.rises = dict(rises)
