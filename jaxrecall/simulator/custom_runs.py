@@ -66,7 +66,6 @@ Inputs = tuple[dict[str, Any], Any]
 """The traced fields of a run, and the integers of `words_of`; or those of a batch."""
 
 
-@jax.tree_util.register_pytree_node_class
 class Fields(SimpleNamespace):
     """The fields of a run that are static or traced. The traced ones are the leaves of
     a pytree, so a user's function may be one under `jax.checkpoint`.
@@ -78,13 +77,12 @@ class Fields(SimpleNamespace):
         super().__init__(**dict(static), **traced)
         self._parts = static, traced
 
-    def tree_flatten(self) -> tuple[list[dict[str, Any]], Static]:
-        static, traced = self._parts
-        return [traced], static
 
-    @classmethod
-    def tree_unflatten(cls, static: Static, children: list[dict[str, Any]]) -> Fields:
-        return cls(static, *children)
+jax.tree_util.register_pytree_node(
+    Fields,
+    lambda fields: (fields._parts[1:], fields._parts[0]),
+    lambda static, traced: Fields(static, *traced),
+)
 
 
 def words_of(run: Run) -> tuple[int, int, int]:
@@ -274,20 +272,17 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
         rows = []
         for run in runs:
             key = run_key(np.array(words_of(run), np.uint32))
-            point = run.point
-            if simulator.is_transformed:
-                traced = {name: getattr(point, name) for name in simulator.traced}
-                point = Fields(point.program.static, traced)
-            rows.append(_checked(simulator, simulator.call(point, key)))
+            rows.append(_checked(simulator, simulator.call(run.point, key)))
         return rows
 
 
 def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
-    fields = runs[0].point.as_given()
+    traced = {}
     for name in simulator.traced:
-        fields[name] = np.array([getattr(run.point, name) for run in runs])
+        traced[name] = np.array([getattr(run.point, name) for run in runs])
+    point = Fields(runs[0].point.program.static, traced)
     keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
-    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), keys))
+    columns = _checked(simulator, simulator.call(point, keys))
     shared = {"step": columns.pop("step")} if "step" in columns else {}
     for name, value in columns.items():
         columns[name] = np.asarray(value)

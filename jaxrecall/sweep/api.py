@@ -111,7 +111,7 @@ def run(
         >>> axes = {"n": [10, 100], "scale": [1, 2]}
         >>> df = jaxrecall.run(walk, axes=axes, static="n", measure="end", seeds=8)
     """
-    _check(workers, simulator, out, columns)
+    _check(workers, simulator, out)
     allowed = "a dict from parameters to their values"
     axes = expect("axes", {} if axes is None else axes, Mapping, allowed)
     if callable(grid) and not isinstance(grid, Simulator):
@@ -136,7 +136,7 @@ def run(
     if out is not None:
         store = Store(os.fspath(out))
         again = f"jaxrecall.run(grid, out={os.fspath(out)!r})"
-    rows, n_runs, losses = make_frame([], (), ()), expanded.n_runs, list[str]()
+    n_runs, losses = expanded.n_runs, list[str]()
     job: Job | None = None
     with Interrupts(ENDING) as interrupts:
         try:
@@ -155,8 +155,9 @@ def run(
                 carry_out(job, execute, shown, interrupts)
         except KeyboardInterrupt:
             interrupts.requested = True
+        rows = _rows(job) if job else make_frame([], (), ())
         if job:
-            rows, n_runs, losses = _rows(job), len(job.runs), _losses(job.call)
+            n_runs, losses = len(job.runs), _losses(job.call)
     if interrupts.requested or losses:
         finished, again = _finished(rows, n_runs, store)
         if interrupts.requested:
@@ -196,7 +197,7 @@ def _finished(rows: pd.DataFrame, n_runs: int, store: Store) -> tuple[str, str]:
     return finished, f"The same call {again}"
 
 
-def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
+def _check(workers: Any, simulator: Any, out: Any) -> None:
     """Raises UsageError if an argument of `run` has a wrong type or value."""
     if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
         raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
@@ -205,12 +206,6 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
         simulator,
         (Simulator, str, NoneType),
         "a jaxrecall.Simulator, or module:name of one",
-    )
-    expect(
-        "columns",
-        columns,
-        (Mapping, NoneType),
-        "functions or their import paths by name, or None for those of the grid",
     )
     expect(
         "out", out, (str, os.PathLike, NoneType), "a results folder, or None for none"

@@ -144,13 +144,6 @@ def test_a_column_of_no_single_real_number_is_a_failed_run(jit, value, got):
         run(made(odd, jit=jit))
 
 
-@BOTH
-def test_a_function_may_be_under_a_transformation(jit):
-    plain, transformed = made(noisy, jit=jit), made(jax.checkpoint(noisy), jit=jit)
-    rows = run(transformed).drop(columns="seconds")
-    assert rows.equals(run(plain).drop(columns="seconds"))
-
-
 EXTREME = {"N": [3 * 10**9, 1, 1, 1], "x": [1.0, 1e-50, -1e300, 0.0]}
 
 

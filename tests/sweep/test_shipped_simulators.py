@@ -24,7 +24,6 @@ import superposition
 
 SMALL = {"V": 16, "d": 16, "L": 4, "n_test": 256}
 SHARED = ["accuracy", "attention_mass", "trigger_score", "score_std", "test_margin"]
-NAMES = ["heads", "subject_relation"]
 
 
 @pytest.fixture(autouse=True)
@@ -43,27 +42,15 @@ def own(base, **axes):
     return {"base": base, "blocks": [{"axes": axes}] if axes else [{}]}
 
 
-@pytest.mark.parametrize(
-    ("base", "axes"),
-    [
-        (SMALL, {"N": [512, 1024], "kappa": [2.0, 100.0]}),
-        # the same code in another size
-        pytest.param(
-            {"V": 64, "d": 32, "L": 8},
-            {"N": [100, 1000], "trigger_in_value": [True, False]},
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["small", "default"],
-)
-def test_one_head_without_positions_gives_the_rows_of_the_package(base, axes):
+def test_one_head_without_positions_gives_the_rows_of_the_package():
     """Same seed, same draws, same recipe; one side by jax.grad of the loss, the other
     by closed forms.
     """
+    axes = {"N": [512, 1024], "kappa": [2.0, 100.0]}
     keys = [*axes, "seed"]
-    whole = {"n_test": 1024, "exact": "full"} | base
-    ours = run(None, own(whole, **axes), seeds=3).sort_values(keys)
-    theirs = run(heads.simulator, own({"n_test": 1024} | base, **axes), seeds=3)
+    whole = own(SMALL | {"exact": "full"}, **axes)
+    ours = run(None, whole, seeds=3).sort_values(keys)
+    theirs = run(heads.simulator, own(SMALL, **axes), seeds=3)
     assert_same_columns(theirs.sort_values(keys), ours, [*keys, *SHARED])
     assert ours["accuracy"].nunique() > 6
 
@@ -132,7 +119,6 @@ FACTS = {"S": 8, "R": 2, "D": 2, "d": 16, "updates": 50, "batch": 32, "n_test": 
         ),
         (subject_relation.simulator, FACTS, 0.75),
     ],
-    ids=NAMES,
 )
 def test_a_search_finds_critical_N(simulator, base, theta, tmp_path):
     search = {"axis": "N", "theta": theta, "from": 4, "to": 1024, "width": 0.5}

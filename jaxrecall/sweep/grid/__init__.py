@@ -231,7 +231,7 @@ def _grid(document: Document, simulator: GivenSimulator = None) -> Grid:
         if mistakes or document.errors:
             raise document.refused(mistakes)
         expansion = expand(document, file, names)
-        if not has_columns and (mistakes := [*WrongNames(document, file, names)]):
+        if not has_columns and (mistakes := [*WrongNames(document, file, names, [])]):
             raise document.refused(mistakes)
         blocks = with_hashes(document.data.get("blocks"))
     if given and not isinstance(given, str):

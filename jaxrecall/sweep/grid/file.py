@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
@@ -378,7 +378,7 @@ class WrongNames:
         document: Document,
         file: GridFile,
         names: Names,
-        others: Iterable[Mistake] = (),
+        others: Sequence[Mistake],
     ):
         self.document, self.file, self.names = document, file, names
         self.wrong = [location for location, _ in others]
@@ -460,14 +460,10 @@ class WrongNames:
 
     def _missing(self) -> Iterator[Mistake]:
         """Yields a mistake for each field without a value, unless a wrong name stands
-        for this field, or for a part of the file that gives values.
+        for it.
         """
-        parts = {"base", "blocks", "axes", "derive"}
-        meant = set[str | None]()
-        for location in filter(None, self.wrong):
-            meant.add(closest(str(location[-1]), [*self.names.fields, *parts]))
-        if meant & parts:
-            return
+        wrong = {str(name) for location in self.wrong for name in location[-1:]}
+        meant = {closest(name, self.names.fields) for name in wrong}
         blocks = self.file.blocks
         for name in self.names.required:
             if name in self.file.base or name in {self.searched, *meant}:

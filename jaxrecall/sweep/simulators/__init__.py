@@ -39,7 +39,9 @@ class Program(Hashable, Protocol):
     """
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        return str(self)
+
     @property
     def fallback(self) -> Program | None:
         return None

@@ -220,8 +220,6 @@ class Simulator:
         if problems:
             raise UsageError(problems)
         self.fn = fn
-        module = getattr(fn, "__globals__", {}).get("__name__", "")
-        self.is_transformed = module.startswith("jax.")
         self.accuracy = accuracy
         self.version = version
         self.rises = dict(rises)
@@ -264,13 +262,10 @@ class Simulator:
     def set_columns(self, columns: Mapping[str, tuple[Any, ...]]) -> None:
         """Sets the columns that fn returns."""
         self.own_columns: dict[str, tuple[str, str]] = {}
-        self.arrays: dict[str, str] = {}
         for name, (kind, meaning, *axis) in columns.items():
             prefix = LIST if axis else ""
             self.own_columns[name] = prefix + TYPES[kind], meaning
             self.labels[name] = meaning
-            if axis:
-                self.arrays[name] = axis[0]
         self.row_columns = self.field_columns | self.own_columns | AFTER
 
     def call(self, point: Any, key: Any) -> Any:
@@ -347,7 +342,7 @@ class Simulator:
         """Returns a dict from each point to its program. Points share programs where
         that saves time. The argument maps each point to its number of runs.
         """
-        return dict(zip(points, map(self.program, points), strict=True))
+        return {point: self.program(point) for point in points}
 
     def cost(self, program: Any, point: Any) -> Cost:
         """Returns the time and memory that one run takes."""
@@ -355,28 +350,25 @@ class Simulator:
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
         """Returns the number of runs to compute at the same time, if a run takes
-        `seconds`. The number is limited by the available memory. Starts JAX.
+        `seconds`. The number is limited by the available memory.
         """
         from ...simulator import custom_runs
-        from ...simulator.program import start
 
         if self.batched:
             return room.batch or custom_runs.MAX_VMAPPED
         if not self.jit:
             return 1
-        start()
         if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
             return 1
         return custom_runs.vmapped_width(room.n_started, room.batch)
 
     def run(self, program: Any, width: int, room: Room) -> Loaded:
-        """Returns the program ready to run, after compiling it if necessary. Starts
-        JAX. Raises OutOfMemory if the memory does not suffice.
+        """Returns the program ready to run, after compiling it if necessary. Raises
+        OutOfMemory if the memory does not suffice.
         """
         from ...simulator import custom_runs
-        from ...simulator.program import on_cpu, provenance, start
+        from ...simulator.program import on_cpu, provenance
 
-        start()
         columns_of, most = partial(custom_runs.call_plain, self, room.precision), width
         if self.jit:
             columns_of, most = custom_runs.compile_simulator(
@@ -452,7 +444,7 @@ class Simulator:
             row = run.id._asdict() | run.point.as_given()
             for name, (kind, _) in self.own_columns.items():
                 value, shape = found[name], np.shape(found[name])
-                n_axes = 1 + (name in self.arrays)
+                n_axes = 1 + kind.startswith(LIST)
                 if STEP in found and len(shape) == n_axes and shape[0] == len(steps):
                     value = value[i]
                 row[name] = _as_cell(name, kind, value)
@@ -655,10 +647,6 @@ class StaticProgram(Program):
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
-
-    @property
-    def label(self) -> str:
-        return str(self)
 
     def __str__(self) -> str:
         static = [f"{name}={value}" for name, value in self.static]

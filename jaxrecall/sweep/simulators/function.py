@@ -69,11 +69,10 @@ class FunctionSimulator(Simulator):
         self.batched = batched
         allowed = "the name of a number that the function returns"
         measure = str(expect("measure", measure, str, allowed))
-        bound: dict[str, Any] = {}
+        fields = _declarations(fn, static, axes)
         if isinstance(fn, partial) and not fn.args:
-            # a bound number or text is a field with one value, so that rows have it
-            fn, bound = fn.func, fn.keywords
-        fields = _declarations(fn, bound, static, axes)
+            # what it binds are defaults of fields, so that rows have them
+            fn = fn.func
         self.parameters = tuple(fields)
         allowed = "a dict from a column to the name of its axis"
         self.array_axes = expect("arrays", arrays or {}, Mapping, allowed)
@@ -220,7 +219,6 @@ def simulator(
 
 def _declarations(
     fn: Callable[..., Any],
-    bound: Mapping[str, Any],
     static: Iterable[str] | str,
     axes: Mapping[str, Any] | None,
 ) -> dict[str, tuple[Any, ...]]:
@@ -228,7 +226,6 @@ def _declarations(
 
     Args:
         fn: the function.
-        bound: a dict of the parameters that have one value.
         static: the names of the static parameters.
         axes: the values of the axes, which decide types that neither an annotation nor
             a default tells. None if they are unknown.
@@ -248,26 +245,16 @@ def _declarations(
     for name in static:
         if name not in named:
             lines.append(f"static: got {shown(name)}; allowed: {allowed}")
-    meant: dict[str | None, Any] = {}
-    for axis in axes or ():
-        if axis not in (*named, *RESERVED):
-            meant[closest(str(axis), named)] = axis
+    unknown = sorted({*map(str, axes or ())} - {*named, *RESERVED})
     fields = {}
     for name, parameter in named.items():
         values = None if axes is None else _plain_values(axes.get(name, ()))
-        if name in bound:
-            parameter = parameter.replace(default=bound[name])
         declared = _declaration(parameter, name in static, values)
         if declared.kind not in [*TYPES]:
             line = f"fn: the type of {name} is unknown; allowed: {TYPED}"
-            if name in meant:
-                got = shown(meant[name])
-                line = f"axes: got {got}; did you mean {name}?; allowed: {allowed}"
+            if typo := closest(name, unknown):
+                line = f"axes: got {typo!r}; did you mean {name}?; allowed: {allowed}"
             lines.append(line)
-        elif name in bound:
-            value = bound[name]
-            low = (value,) if declared.kind is str else value
-            declared = declared._replace(low=low, high=value)
         fields[name] = declared
     if lines:
         raise UsageError(lines)

@@ -108,9 +108,8 @@ class RecallSimulator(Simulator):
         return Cost(takes.seconds, takes.flops, peak_bytes(program))
 
     def width(self, program: Shape, seconds: float, room: Room) -> int:
-        from ...simulator.program import memory_of_device, on_cpu, start
+        from ...simulator.program import memory_of_device, on_cpu
 
-        start()
         if on_cpu():
             fitting = room.limit // peak_bytes(program)
             return max(1, min(room.cores, room.n_runs, fitting))
