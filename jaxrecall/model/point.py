@@ -54,8 +54,6 @@ Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 
 MAX_SEED = 2**32 - 1
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
 RECIPE_STEPS = 3
 """The number of gradient steps of the paper's recipe."""
 
@@ -668,11 +666,11 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
-        changed = {}
-        for name, default in DEFAULTS.items():
-            value = getattr(self, name)
-            if value is not default:
-                changed[name] = value
+        changed = {
+            name: getattr(self, name)
+            for name, default in DEFAULTS.items()
+            if getattr(self, name) is not default
+        }
         return unknown_names(changed)
 
     @cached_property
@@ -687,7 +685,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         for name, value in science.items():
             if isinstance(value, float):
                 science[name] = to_12_digits(value)
-        text = _canonical(science)
+        text = json.dumps(science, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property

@@ -84,13 +84,6 @@ def amount(shape: Shape, point: Point) -> Amount:
             total += recipe.times(REDRAWS * 2 / 3)
     if shape.optimizer:
         total += _further_steps(shape, point)
-    return slowed(total, shape)
-
-
-def slowed(total: Amount, shape: Shape) -> Amount:
-    """The cost of the same work in a program of this shape, which may be light or
-    quick.
-    """
     if shape.light:
         total = Amount(total.flops, total.tokens * LIGHT_RUN)
     return total.times(QUICK_RUN) if shape.quick else total

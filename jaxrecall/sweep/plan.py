@@ -112,17 +112,14 @@ class Plan:
         return list(starmap(self._entry, by_program.items()))
 
     def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
-        points, n_runs, seconds = set(), 0, 0.0
-        for chunk in chunks:
-            points.update(run.point.point_id for run in chunk.runs)
-            n_runs += len(chunk.runs)
-            seconds += chunk.seconds
+        runs = [run for chunk in chunks for run in chunk.runs]
+        seconds = sum(chunk.seconds for chunk in chunks)
         known = self.simulator.costs_known
         return {
             "bucket": str(program),
             "program": program.label,
-            "points": len(points),
-            "runs": n_runs,
+            "points": len({run.point for run in runs}),
+            "runs": len(runs),
             "chunks": len(chunks),
             "est_seconds": seconds if known else None,
             "est_peak_bytes": self.peaks[program] if known else None,
@@ -159,16 +156,15 @@ def make_plan(
     chunks, peaks, flops = [], {}, 0.0
     groups = grouped(n, program or simulator.programs(n).__getitem__)
     for each, points in sorted(groups.items()):
-        timed, own_flops, peaks[each] = [], 0.0, 0
+        timed, peaks[each] = [], 0
         for point in points:
             cost = simulator.cost(each, point)
             seconds = cost.seconds / cores()
             timed += [(Run(point, seed), seconds) for seed in seeds[point]]
-            own_flops += n[point] * cost.flops
+            flops += n[point] * cost.flops
             peaks[each] = max(peaks[each], cost.bytes)
         for piece in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):
             chunks.append(Chunk(each, *piece))
-        flops += own_flops
     return Plan(
         tuple(chunks),
         flops,

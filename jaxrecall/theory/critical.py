@@ -132,17 +132,17 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
         ends = [_accuracy(model, axis, end, N) - theta for end in (below, above)]
         return float(np.interp(power, np.log2([below, above]), ends))
 
-    def is_beyond(power: int) -> bool:
-        return (excess(power) < 0) == (axis in FALLING)
-
     low, high = RANGES[axis]
     first, last = low.bit_length() - 1, high.bit_length() - 1
     # accuracies at powers of 2 are needed by other callers as well
-    above = bisect_left(range(last + 1), True, first, key=is_beyond)
+    falls = axis in FALLING
+    above = bisect_left(
+        range(last + 1), True, first, key=lambda power: (excess(power) < 0) == falls
+    )
     if above > last:
         size = math.inf
     elif above == first:
-        size = 0.0 if axis in FALLING else float(low)
+        size = 0.0 if falls else float(low)
     else:
         # closer than 1 %, accuracy is not smooth
         power: Any = brentq(excess, above - 1, above, xtol=1e-2)

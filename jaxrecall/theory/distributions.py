@@ -120,14 +120,11 @@ def poisson_counts(mean: float) -> LabelCounts:
     high = np.ceil(mean + 7 * mean**0.5 + 15)
     levels = min(int(high - low) + 1, LEVELS)
     last_of_level = np.round(np.linspace(low - 1, high, levels + 1))
-    chance = np.diff(_poisson_cdf(last_of_level, mean))
-    part_of_mean = np.diff(_poisson_cdf(last_of_level - 1, mean))
+    # a negative count gives nan
+    chance = np.diff(np.nan_to_num(pdtr(last_of_level, mean)))
+    part_of_mean = np.diff(np.nan_to_num(pdtr(last_of_level - 1, mean)))
     part_of_mean, chance = part_of_mean[chance > 0], chance[chance > 0]
     return LabelCounts(part_of_mean / chance, chance / chance.sum())
-
-
-def _poisson_cdf(count: np.ndarray, mean: float) -> np.ndarray:
-    return np.where(count < 0, 0.0, pdtr(np.maximum(count, 0), mean))
 
 
 def poisson_quantiles(u: np.ndarray, mean: float) -> np.ndarray:

@@ -101,12 +101,10 @@ def predicted_accuracy(model: Model, N: float) -> float:
 
 def group_readings(reading: Reading, groups: np.ndarray) -> Reading:
     """Returns a reading whose entries are the medians over each group of seeds."""
-    medians = []
-    for part in reading:
-        if np.ndim(part):
-            part = np.median(part[groups], axis=1)
-        medians.append(np.broadcast_to(part, GROUPS))
-    return Reading(*medians)
+    medians = (
+        np.median(part[groups], axis=1) if np.ndim(part) else part for part in reading
+    )
+    return Reading(*(np.broadcast_to(part, GROUPS) for part in medians))
 
 
 def locked_fraction(model: Model, N: float) -> float:
@@ -276,18 +274,11 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
     V, L = model.V, model.L
     # log of the number of times that the largest rival occurs
     often = max(math.log((L - 1) / V), 0.0)
-    z = largest_rival(V, L)
+    z = ndtri(seeds.rank ** (1 / distinct_tokens(V, L)))
     # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * (z**3 - 3 * z)
     return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
-
-
-@lru_cache(maxsize=64)
-def largest_rival(V: int, L: int) -> np.ndarray:
-    """Returns the largest of the rivals' scores in each seed, if they are normal."""
-    *_, rank = seed_lattice()
-    return ndtri(rank ** (1 / distinct_tokens(V, L)))
 
 
 def partly(p: np.ndarray, stray: float = 0.0) -> Attention:

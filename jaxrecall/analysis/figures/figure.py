@@ -350,7 +350,7 @@ class Chart:
         if not self.rows or at.is_first_row():
             title = self._settings(values, [*self.panels, *self.columns])
             title = _wrapped(title, width, "axes.titlesize")
-            ax.set_title(title, pad=3, y=1)  # matplotlib takes long to find a place
+            ax.set_title(title, pad=3, y=1)  # without y, matplotlib takes long
         lines = []
         if at.is_first_col():
             lines.append(self._settings(values, self.rows))

@@ -222,7 +222,6 @@ class Pixels(Layer):
         return ScalarMappable(Normalize(*ends))
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
-        from matplotlib.collections import PolyCollection
         from matplotlib.patches import Patch
 
         ax, colours = panel.ax, self.colours
@@ -237,13 +236,8 @@ class Pixels(Layer):
         up = _edges(ax.yaxis, panel.y.places)
         shown: Style = {"norm": colours.norm, "cmap": colours.cmap, "zorder": 1}
         z = panel.over(rows, self.y)
-        tested = ~np.ma.getmaskarray(z)
-        j, i = np.nonzero(tested)
-        x, y = across[[i, i + 1, i + 1, i]], up[[j, j, j + 1, j + 1]]
-        pixels = PolyCollection(np.stack([x, y]).T, array=z[tested], **shown)
-        pixels.set(linewidth=0.2, edgecolor="face", antialiased=False)
-        ax.add_collection(pixels, autolim=False)
-        if not tested.all():
+        ax.pcolormesh(across, up, z, linewidth=0.2, edgecolors="face", **shown)
+        if np.ma.is_masked(z):
             why = "no values" if rows[self.y].isna().any() else "not tested"
             panel.keys[why] = Patch(**hatched, linewidth=0, label=why)
         ax.set(xlim=across[[0, -1]], ylim=up[[0, -1]])

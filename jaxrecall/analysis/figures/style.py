@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from ...model.columns import is_parameter
 from ...model.point import SAME_AS
 from ...model.values import is_missing
 from ..fit.roles import Roles
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
@@ -335,7 +332,7 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def rendered(
-    figure: Figure, name: str, formats: Sequence[str]
+    figure: Any, name: str, formats: Sequence[str]
 ) -> tuple[str, dict[str, bytes]]:
     """Returns the SVG of a figure for a page, and its files as a dict from name to
     bytes. The names are `<name>.<format>`.
@@ -344,9 +341,7 @@ def rendered(
     unique in the page. No SVG contains text of the figure. Letters are outlines, and
     the comments in which matplotlib repeats the text are left out.
     """
-    layout = figure.get_layout_engine()
-    if layout:
-        layout.execute(figure)
+    figure.get_layout_engine().execute(figure)
     # the layout is final; a layout engine would draw each format twice
     figure.set_layout_engine(None)
     drawing = io.StringIO()

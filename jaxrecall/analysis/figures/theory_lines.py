@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from ...errors import TheoryWarning
 from ...theory.critical import RANGES
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.tables import NO_PREDICTION, is_setting, predict
-from ..fit.columns import Table, groups, n_values, without
+from ..fit.columns import Table, groups, n_values, varying, without
 from ..fit.table_axes import unstated
 from .figure import Chart
 from .layers import THEORY, Axis, Contour, Layer, Polyline, ordered, where
@@ -44,6 +44,7 @@ BETWEEN = 12
 """The number of predictions of a line besides those at the tested values."""
 
 
+@dataclass
 class Theory:
     """The predictions of theory for the runs of a figure, and what they warn of.
 
@@ -51,9 +52,8 @@ class Theory:
     or predicts nothing, by their cause.
     """
 
-    def __init__(self, runs: Runs) -> None:
-        self.runs = runs
-        self.messages: dict[str, str] = {}
+    runs: Runs
+    messages: dict[str, str] = field(default_factory=dict)
 
     def warn(self) -> None:
         """Warns with TheoryWarning where theory was measured to be off."""
@@ -64,9 +64,7 @@ class Theory:
     def of(self, chart: Chart) -> Theory:
         """Returns the theory of the panels that a chart draws, with these messages."""
         parts = [where(self.runs.rows, values) for values in chart.parts]
-        theory = Theory(replace(self.runs, rows=pd.concat(parts)))
-        theory.messages = self.messages
-        return theory
+        return Theory(replace(self.runs, rows=pd.concat(parts)), self.messages)
 
     def contour(
         self, x: str, y: str, panels: Sequence[str], theta: float
@@ -126,15 +124,16 @@ class Theory:
         """
         if not self.runs.has_theory or critical not in ("", *RANGES):
             return []
-        table = self._cells(critical)
-        by_line = groups(table, by)
-        others = without(filter(_matters, table), [*by, x, critical])
-        follows = any(by_line[name].nunique().max() > 1 for name in others)
+        cells = self._cells(critical)
+        others = without(filter(_matters, cells), [*by, x, critical])
+        lines = [rows for _, rows in groups(cells, by)]
         is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH
-        is_line = is_line and not follows and by_line.size().min() > 1
-        is_line = is_line and Axis(x, ordered(table[x])).kind == "log"
+        is_line = is_line and Axis(x, ordered(cells[x])).kind == "log"
+        for rows in lines:
+            is_line = is_line and len(rows) > 1 and not varying(rows, others)
         if is_line:
-            table = _with_places_between(table, x, by)
+            lines = [_with_places_between(rows, x) for rows in lines]
+        table = pd.concat(lines, ignore_index=True)
         predicted = self._predict(table, critical, theta)
         if np.isnan(predicted).all():
             return []
@@ -160,17 +159,14 @@ def _matters(name: str) -> bool:
     return name in (*FIELDS_OF_MODEL, "N", "step") or (is_setting(name) and "." in name)
 
 
-def _with_places_between(cells: Table, x: str, by: Sequence[str]) -> Table:
-    """Returns the rows of all lines with others between them, evenly on a logarithmic
+def _with_places_between(rows: Table, name: str) -> Table:
+    """Returns the rows of a line with others between them, evenly on a logarithmic
     scale. These have the settings of the row before.
     """
-    by_line = groups(cells, by)
-    tested = cells.assign(_line=by_line.ngroup()).sort_values(x)
-    between = np.geomspace(by_line[x].min(), by_line[x].max(), BETWEEN)
-    if x in WHOLE:
-        between = between.round().astype(tested[x].dtype)
-    line = np.tile(np.arange(between.shape[1]), BETWEEN)
-    places = pd.DataFrame({x: between.ravel(), "_line": line})
-    places = pd.concat([places, tested[[x, "_line"]]]).drop_duplicates().sort_values(x)
-    tested = tested.astype({x: places[x].dtype})
-    return pd.merge_asof(places, tested, on=x, by="_line").drop(columns="_line")
+    tested = rows.sort_values(name)
+    between = np.geomspace(tested[name].min(), tested[name].max(), BETWEEN)
+    if name in WHOLE:
+        between = between.round().astype(tested[name].dtype)
+    places = np.union1d(tested[name], between)
+    tested = tested.astype({name: places.dtype})
+    return pd.merge_asof(pd.DataFrame({name: places}), tested, on=name)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
-from .document import Document, Location, Mistake, Plain, show
+from .document import Document, Location, Mistake, Plain, show, without
 from .expr import Expression, names_in
 from .file import Block, GridFile, Search
 
@@ -339,10 +339,9 @@ class _ExpandedBlock:
         """
         if candidate.point is not None or candidate.problems:
             return
-        defaults, arguments = self.names.defaults, {}
-        for name, value in candidate.values.items():
-            is_given = value is not None and value is not defaults.get(name)
-            if is_given and (name in self.names or name == "root_seed"):
+        arguments = {}
+        for name, value in without(None, candidate.values).items():
+            if name in self.names or name == "root_seed":
                 arguments[name] = value
         for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:

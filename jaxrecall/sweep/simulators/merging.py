@@ -17,7 +17,7 @@ from functools import cache
 from operator import attrgetter
 
 from ...model.point import Point
-from ...simulator.cost import amount, slowed
+from ...simulator.cost import amount
 from ...simulator.program_shape import Shape
 from . import grouped
 
@@ -81,16 +81,12 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     fallback may have to be compiled in any case.
     """
     shape = member.shape
-    candidates = [shape]
+    costs = {shape: member.seconds()}
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
-        candidates += [light, replace(light, quick=True)]
-    runs = [(n, amount(shape, point)) for point, n in member.points.items()]
-    costs = {}
-    for each in candidates:
-        seconds = sum(n * slowed(takes, each).seconds for n, takes in runs)
-        costs[each] = seconds + each.compile_seconds
+        for each in light, replace(light, quick=True):
+            costs[each] = replace(member, shape=each).seconds()
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
             shared = replace(member, shape=other).seconds()
