@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ call without --shard.
 
 
 @contextlib.contextmanager
-def usual_promotion() -> Iterator[None]:
+def usual_promotion():
     """JAX's usual rules for mixed types and ranks, on which functions of users rely."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield

