@@ -58,8 +58,14 @@ def accuracy(
     by = [*lines, *panels]
     runs.check([x, *by])
     layers: list[Layer] = [Polyline(runs.means([x, *by]), MEASURE)]
-    labels = {MEASURE: runs.label}
-    chart = Chart(layers, x, runs.roles, lines=lines, panels=panels, labels=labels)
+    chart = Chart(
+        layers,
+        x,
+        runs.roles,
+        lines=lines,
+        panels=panels,
+        labels={MEASURE: runs.label},
+    )
     if theory:
         layers += theory.of(chart).lines(x, by)
     if marks is not None:
