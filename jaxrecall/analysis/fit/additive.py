@@ -141,10 +141,8 @@ def fit_powers(
         shares = softmax(logs(unknowns), axis=1)
         return np.hstack([shares, shares[:, 1:] * x])
 
-    fits = [
-        least_squares(residuals, one, jacobian, loss="huber", f_scale=huber)
-        for one in starts
-    ]
+    options = {"jac": jacobian, "loss": "huber", "f_scale": huber}
+    fits = [least_squares(residuals, one, **options) for one in starts]
     return min(fits, key=lambda fit: fit.cost)
 
 
