@@ -128,6 +128,23 @@ def test_the_law_of_a_mean_is_a_line_through_its_logarithms():
     assert not len(found.thresholds)
 
 
+@pytest.mark.parametrize(("sign", "best"), [(1, "max"), (-1, "min")])
+def test_the_law_of_a_mean_uses_the_best_value_of_an_axis(sign, best):
+    axes = {"d": [4, 8, 16, 32], "lr": [0.1, 0.3, 1.0]}
+    frame = losses(
+        lambda c: (c["d"] * np.exp(-((np.log(c["d"] * c["lr"]) / 4) ** 2))) ** sign,
+        axes,
+        noise=0.1,
+        stream=1,
+    )
+    found = fit(frame, law="loss", along="d", best="lr")
+    means = frame.groupby(["d", "lr"])["loss"].mean().groupby("d").agg(best)
+    slope, _ = np.polyfit(np.log(means.index), np.log(means), 1)
+    assert_close(found.exponents["exponent"], [slope])
+    (told,) = found.diagnostics.query("diagnostic == 'warning'")["text"]
+    assert told == "lr = 0.1 is the smallest tried"
+
+
 def test_the_command_takes_them_all(frame, tmp_path, capsys):
     for words, line in (
         ("--best lr --by optimizer", "exponents of N*:"),

@@ -128,7 +128,9 @@ def fit(
             its mean is compared with theta, along straight lines between the levels.
         best: an axis, such as a rate. Each configuration uses the value at which
             accuracy crosses theta first. The value is chosen again whenever a seed is
-            left out. A column of the thresholds contains the chosen value.
+            left out. A column of the thresholds contains the chosen value. In the law
+            of a mean, the best value has the largest mean, or the smallest if the
+            column falls along the axis `along`.
         by: an axis. There is a separate law for each value of this axis, as for each
             expression of `where`.
         law: a column of numbers that are 0 or greater. The law then describes the mean
@@ -154,8 +156,8 @@ def fit(
             them. The table `predictions` of the fit then has the value of each law
             there, and its prefactor, with 95 % intervals.
         additive: whether the table `additive` of the fit has the law E + A x^p + B z^q
-            + ... over all axes of the law, for each combination of its factors. A table
-            of one run for each setting then needs no column `seed`.
+            + ... over all axes of the law, each of which needs an exponent. A table of
+            one run for each setting then needs no column `seed`.
         product: values of the product of all axes of the law. The table `additive` then
             has the axes that make the law smallest at each of these products.
 
@@ -171,8 +173,6 @@ def fit(
     if products and not (additive and min(products) > 0):
         raise refusal("product", shown(product), PRODUCTS, FitError)
     thetas, chosen = numbers(thetas), chosen_summary(summary)
-    if law is not None and best is not None:
-        raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     roles = roles_of(frame)
     roles = choose_measure(frame, roles, of if law is None else law, law is not None)
     along = choose_along(frame, roles, along, is_law=law is not None)
@@ -234,8 +234,8 @@ def fit(
         raise FitError("predict: no law has these settings; allowed: those of cells")
     if additive and not rows["additive"]:
         raise FitError(
-            "additive: no law has three values of each axis, and more configurations"
-            " than unknowns; they are needed"
+            "additive: no law has three values of each axis, more configurations than"
+            " unknowns, and no axis without an exponent (use by or where)"
         )
     rows["diagnostics"] += [tables.REMARK | {"text": remark} for remark in remarks]
     columns = [*first.at, *without(first.names, tables.COLUMNS_OF["thresholds"])]

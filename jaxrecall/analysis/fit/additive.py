@@ -25,8 +25,8 @@ from scipy.optimize import OptimizeResult, least_squares
 from scipy.special import softmax
 
 from ...sweep.crossing import MIN_SEEDS
-from .columns import Row, split
-from .law import Estimates, Law
+from .columns import Row
+from .law import Estimates
 from .misfit import LEVEL, ROUNDING, misfit
 from .tables import farthest
 
@@ -39,29 +39,22 @@ DRAWS = 200
 
 
 def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
-    """Yields the numbers of laws of added powers, with their intervals.
+    """Yields the numbers of a law of added powers, with their intervals, and the sizes
+    that make it smallest at each of the products of all sizes.
 
-    There is a law for each combination of the factors, if its cells are more than its
-    unknowns and have three values of each size. At each of the products of all sizes, y
-    is minimised.
-    """
-    law = e.law
-    for cells in split(law.family.at, law.factors):
-        part = law.take(cells)
-        sizes = part.family.at[[*law.axes]]
-        if len(cells) > 1 + 2 * len(law.axes) and sizes.nunique().min() > 2:
-            settings = part.family.at[law.factors].to_dict("records")[0]
-            for row in _rows(part, np.log(sizes.to_numpy(float)), products):
-                yield settings | row
-
-
-def _rows(law: Law, logs: np.ndarray, products: Sequence[float]) -> Iterator[Row]:
-    """Yields the numbers of one law.
+    Nothing is yielded if the law has factors, if its cells are not more than its
+    unknowns, or if they have fewer than three values of a size.
 
     With too few seeds for an interval, the bootstrap is over cells alone. The law is
     then rejected if products of two logarithms of sizes explain a larger share of its
     residuals than they do in the bootstrap.
     """
+    law = e.law
+    sizes = law.family.at[[*law.axes]]
+    too_few = len(sizes) <= 1 + 2 * len(law.axes) or sizes.nunique().min() < 3
+    if law.factors or too_few:
+        return
+    logs = np.log(sizes.to_numpy(float))
     x, y, n_seeds = logs - logs.mean(axis=0), law.log_x, law.n_seeds
     first = fit_powers(x, y[0], FIRST_HUBER)
     huber = WIDE * np.median(abs(first.fun)) + ROUNDING
@@ -148,10 +141,8 @@ def fit_powers(
         shares = softmax(logs(unknowns), axis=1)
         return np.hstack([shares, shares[:, 1:] * x])
 
-    fits = [
-        least_squares(residuals, one, jacobian, loss="huber", f_scale=huber)
-        for one in starts
-    ]
+    options = {"jac": jacobian, "loss": "huber", "f_scale": huber}
+    fits = [least_squares(residuals, one, **options) for one in starts]
     return min(fits, key=lambda fit: fit.cost)
 
 

@@ -63,6 +63,7 @@ class Cell(NamedTuple):
     k and n have shape (levels, seeds). Both are 0 where a seed is missing. If the
     measure falls along the axis, k counts the wrong answers, so that k rises. If the
     measure is not counted, k is the measure and n is 1. If it falls, k is 1 - measure.
+    In the law of a mean, k does not depend on whether the measure falls.
 
     `n_lost` of the `n_tried` seeds have a run without a number, as of a run that
     diverged. Without any number, there are no levels.
@@ -372,7 +373,7 @@ def _fill(
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, members["_seed"]] = members[RIGHT]
         n[level, members["_seed"]] = members[ANSWERS]
-        rising = n - k if facts["falls"] else k
+        rising = n - k if facts["falls"] and not facts["what"] else k
         cells.append(Cell(levels, rising, n, n_lost, n_tried))
         at.append(list(map(_plain, values)) if axes else [])
     table = pd.DataFrame(at, columns=pd.Index(axes), index=range(len(cells)))

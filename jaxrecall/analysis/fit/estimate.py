@@ -36,7 +36,8 @@ def estimate(
     cells that differ in this axis alone are one cell.
     """
     if family.what:
-        yield _estimate_means(family)
+        means = _estimate_means(family)
+        yield estimate_at_best(means, best) if best else means
         return
     rising = [family.mirrored(theta) for theta in thetas]
     levels = [summary.crossed(theta) for theta in rising]
@@ -68,7 +69,7 @@ def _estimate_means(family: Family) -> Estimates:
     has one level.
     """
     with np.errstate(invalid="ignore"):
-        means = [family.mirrored(cell.k / cell.n) for cell in family.cells]
+        means = [cell.k / cell.n for cell in family.cells]
     crossings = [_mean(values.ravel()) for values in means]
     return Estimates(family, np.nan, np.nan, (), crossings)
 
@@ -97,7 +98,8 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
     """Returns the crossing of each cell at the best value of an axis, such as a rate.
 
     The best value is the one whose curve crosses theta first, or last if accuracy falls
-    along the curve. The same runs determine the best value and the crossing. The value
+    along the curve. In the law of a mean, it has the largest mean, or the smallest if
+    the column falls. The same runs determine the best value and the crossing. The value
     is chosen again whenever a seed is left out. The choice favours values that are good
     by chance, so the chosen value seems better than it is. The command `python
     results/coverage.py tables` measures this bias. A cell has a caution if its value is
@@ -107,12 +109,14 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
     check_axis("best", axis, family.at)
     rest = without(family.at, [axis])
     is_range, values = is_numeric(family.at[axis]), family.at[axis].to_numpy()
-    sign = -1 if family.falls else 1
-    order = sign * np.where(np.isnan(e.log_x), sign * np.inf, e.log_x)
+    sign = -1 if family.falls != bool(family.what) else 1
+    is_worst = ~np.isfinite(e.log_x) if family.what else np.isnan(e.log_x)
+    order = sign * np.where(is_worst, sign * np.inf, e.log_x)
+    curve_of = dict(enumerate(e.curves))
 
     def rank(i: int) -> tuple[float, float]:
         # if none crosses, use the one with the best accuracy at the last level
-        curve = e.curves[i]
+        curve = curve_of.get(i)
         return order[0, i], -sign * curve.mean[-1] if curve else np.inf
 
     chosen, crossings, cautions = [], [], []
@@ -133,7 +137,7 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
     names = family.names.assign(**{axis: family.at[axis]})
     at = family.at[rest]
     family = replace(family, at=at, origin=at, names=names)
-    curves = [e.curves[i] for i in chosen]
+    curves = [e.curves[i] for i in chosen if e.curves]
     return replace(
         e, family=family, curves=curves, crossings=crossings, cautions=cautions
     )

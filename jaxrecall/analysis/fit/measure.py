@@ -32,7 +32,7 @@ def choose_measure(
     """
     argument, chosen = "of", roles.having(column)
     if is_law:
-        argument, chosen = "law", replace(roles, measure=column, counted=False)
+        argument, chosen = "law", replace(chosen, measure=column, counted=False)
     elif chosen is roles:
         return roles
     settings = (*roles.fields, *seed_columns(frame))

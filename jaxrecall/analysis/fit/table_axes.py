@@ -167,7 +167,10 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
     needed = without(common(dict.fromkeys((*roles.needed, *stated)), frame), [along])
     left_out = [along, *roles.averaged]
     for name in needed:
-        if _follows(frame, name, along, stated if name in stated else needed):
+        among = stated if name in stated else needed
+        # scattered numbers, as in a table of published runs, do not follow
+        may_follow = roles.fields or _is_monotonic(frame, name, along)
+        if may_follow and _follows(frame, name, along, among):
             left_out.append(name)
     axes, names, are_enough = [], [], False
     if roles.axes is not None:
@@ -253,13 +256,12 @@ def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
     others = without(among, [name])
     n_levels = groups(frame, [*others, name])[along].nunique().max()
     n_at_level = groups(frame, [*others, along])[name].nunique().max()
-    if not n_levels == n_at_level == 1:
-        return False
-    lines = groups(frame.sort_values(along), others)[name]
-    # scattered numbers, as in a table of published runs, do not follow
-    return not is_numeric(frame[name]) or bool(
-        (lines.is_monotonic_increasing | lines.is_monotonic_decreasing).all()
-    )
+    return n_levels == n_at_level == 1
+
+
+def _is_monotonic(frame: Table, name: str, along: str) -> bool:
+    column = frame.sort_values(along)[name]
+    return column.is_monotonic_increasing or column.is_monotonic_decreasing
 
 
 def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:

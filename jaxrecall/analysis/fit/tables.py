@@ -334,6 +334,8 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
                 f" {farthest(e.law, e.law.residuals[0])}; try a law for some"
                 " configurations (where) or one above a floor (floor)"
             )
+    if e.family.what:
+        warnings += [*dict.fromkeys(filter(None, e.cautions))]
     axes = {}
     for row in exponents:
         axes.setdefault(row["warning"], []).append(row["axis"])
