@@ -51,7 +51,7 @@ VALID = [
                 }
             },
         ],
-        "limits": {"max_runs": 1000, "max_bytes": "1GiB"},
+        "limits": {"max_runs": 1000, "max_bytes": 2**30},
         "run": {"precision": "highest", "part_seconds": 2},
     },
     {

@@ -347,7 +347,7 @@ def test_vmapped_runs_are_halved_down_to_the_memory_of_the_device(capsys, monkey
 
 @pytest.mark.usefixtures("accelerator")
 def test_runs_that_do_not_fit_one_at_a_time_fail():
-    grid = {"base": {"N": 1}, "limits": {"max_bytes": "20KiB"}}
+    grid = {"base": {"N": 1}, "limits": {"max_bytes": 20_480}}
     told = r"2 runs failed, .*:square d=4: .*1 at a time need .* allowed: 0\.0195 MiB"
     with pytest.raises(jaxrecall.RunFailed, match=told) as failed:
         run(made(square), grid)
@@ -379,7 +379,7 @@ def products(point, key):
 def test_on_a_cpu_the_number_of_runs_changes_no_digit_and_a_loop_needs_memory_for_one(
     of, capsys
 ):
-    grid = {"base": {"N": 1}, "limits": {"max_bytes": "8MiB"}}
+    grid = {"base": {"N": 1}, "limits": {"max_bytes": 2**23}}
     one, many = (
         jaxrecall.run(grid, seeds=seeds, simulator=of).query("seed == 0")
         for seeds in (1, 9)

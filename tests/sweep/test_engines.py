@@ -260,7 +260,7 @@ def test_two_workers_compile_nothing_that_is_kept(
 
 FAILING = """
 name: failing
-limits: {max_bytes: 1000TiB}
+limits: {max_bytes: 1e15}
 base: {V: 20, N: 100, L: 2, n_test: 10, exact: full}
 blocks:
   - axes: {d: [8, 12]}

@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
@@ -55,18 +54,6 @@ RANGES = {
     "L": (2, 4096),
 }
 """The default range of a search along each of these fields."""
-
-_UNITS = {
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
 
 
 @dataclass(frozen=True)
@@ -325,21 +312,6 @@ def _seeds(given: Plain) -> Sequence[int]:
     return range(start, start + count)
 
 
-def _bytes(given: object) -> int:
-    size = given
-    if isinstance(given, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", given.strip())
-        if match and match[2] in _UNITS:
-            size = int(Fraction(match[1]) * _UNITS[match[2]])
-    if not is_number(size) or not 1 <= size < 2**63 or size != int(size):
-        raise refuse(
-            size,
-            "bytes as a whole number, or text such as 8GiB or 500 MB with one of"
-            f" {', '.join(_UNITS)}",
-        )
-    return int(size)
-
-
 def _derived(given: object) -> Expression:
     """Returns the expression that a line of derive contains. The line may be a number,
     and may call functions.
@@ -361,7 +333,6 @@ _CONVERTERS = {
     "Seeds": _seeds,
     "Search": _search,
     "Limits": lambda given: Limits(**given),
-    "Bytes": _bytes,
     "Derived": _derived,
     "Condition": _condition,
 }
