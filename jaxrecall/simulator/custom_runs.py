@@ -66,25 +66,6 @@ Inputs = tuple[dict[str, Any], Any]
 """The traced fields of a run, and the integers of `words_of`; or those of a batch."""
 
 
-class Fields(SimpleNamespace):
-    """The fields of a run that are static or traced. The traced ones are the leaves of
-    a pytree, so a user's function may be one under `jax.checkpoint`.
-    """
-
-    __slots__ = ("_parts",)
-
-    def __init__(self, static: Static, traced: dict[str, Any]):
-        super().__init__(**dict(static), **traced)
-        self._parts = static, traced
-
-
-jax.tree_util.register_pytree_node(
-    Fields,
-    lambda fields: (fields._parts[1:], fields._parts[0]),
-    lambda static, traced: Fields(static, *traced),
-)
-
-
 def words_of(run: Run) -> tuple[int, int, int]:
     """Returns the three integers from which the key of a run is computed: the root
     seed, the seed, and a number of the point. The third integer is 0 if streams are
@@ -134,7 +115,7 @@ def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
 
     def one(run: Inputs) -> Columns:
         values, words = run
-        point = Fields(static, values)
+        point = SimpleNamespace(**dict(static), **values)
         columns = _checked(simulator, simulator.call(point, run_key(words)))
         names[:] = columns
         for name, value in columns.items():
@@ -277,13 +258,11 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
 
 
 def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
-    traced = {}
+    fields = runs[0].point.as_given()
     for name in simulator.traced:
-        traced[name] = np.array([getattr(run.point, name) for run in runs])
-    program = simulator.program(runs[0].point)
-    point = Fields(program.static, traced)
+        fields[name] = np.array([getattr(run.point, name) for run in runs])
     keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
-    columns = _checked(simulator, simulator.call(point, keys))
+    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), keys))
     shared = {"step": columns.pop("step")} if "step" in columns else {}
     for name, value in columns.items():
         columns[name] = np.asarray(value)

@@ -43,7 +43,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy  # its modules are imported when they are first used
+from scipy.special import expit, logit, stdtrit
 
 Floats = Any  # numpy.ndarray of floats
 
@@ -320,7 +320,7 @@ class AnyCurve:
         x, at = self._around(log_x)
         change, _ = self._between(x)
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
-        error = scipy.special.stdtrit(seeds - 1, TAIL) * one
+        error = stdtrit(seeds - 1, TAIL) * one
         lo, hi = ends(x, self.smooth(x) - theta, error, at)
         return crossing.with_interval(
             log_x - lo, hi - log_x, (lo == -np.inf, hi == np.inf)
@@ -348,7 +348,7 @@ def _share(smooth: _Fit, rough: _Fit) -> Floats:
     off = rough.logits - smooth.logits
     change = rough.without - smooth.without
     seeds = rough.n_effective
-    t = scipy.special.stdtrit((seeds - 2).clip(1), TRUST)
+    t = stdtrit((seeds - 2).clip(1), TRUST)
     noise = t**2 * (seeds - 1) / seeds * (change**2).sum(axis=0)
     share = (off**2 - noise).clip(0) / (off**2 + 1e-12)
     return share * (seeds - MIN_SEEDS + 1).clip(0, 1)
@@ -372,7 +372,7 @@ class Curve(AnyCurve):
         rough = self._rough(smooth)
         share = _share(smooth, rough)
         self.logits = smooth.logits + share * (rough.logits - smooth.logits)
-        self.height = scipy.special.expit(self.logits)
+        self.height = expit(self.logits)
         self.without = smooth.without + share * (rough.without - smooth.without)
         self.weight = smooth.weight
         self._n_effective = smooth.n_effective
@@ -419,10 +419,10 @@ class Curve(AnyCurve):
         penalty = RIDGE * (4 * total * middle * (1 - middle))[:, None]
         ridge = penalty[:, None] * np.eye(3)
         b = np.zeros((len(weights), 3))
-        b[:, 0] = scipy.special.logit(middle)
+        b[:, 0] = logit(middle)
         p = information = ridge
         for _ in range(30):
-            p = scipy.special.expit((powers @ b[..., None])[..., 0])
+            p = expit((powers @ b[..., None])[..., 0])
             residuals = weights * (mean - p)
             score = (residuals[:, None] @ powers)[:, 0] - penalty * b
             curved = powers * (weights * p * (1 - p))[..., None]
@@ -436,7 +436,7 @@ class Curve(AnyCurve):
     def _rough(self, smooth: _Fit) -> _Fit:
         """Returns the smooth curve plus the mean residual of nearby runs, in logit."""
         _, kernel = self._kernel(NARROW)
-        p = scipy.special.expit(smooth.logits)
+        p = expit(smooth.logits)
         off = self._residual(kernel, self.count, self.count * self.mean, p)
         rest = self.count - self.has
         right = self.count * self.mean - np.nan_to_num(self.values)
@@ -463,7 +463,7 @@ class Curve(AnyCurve):
         runs = (count @ kernel.T).clip(1e-3)
         mean = (right @ kernel.T / runs).clip(self._edge, 1 - self._edge)
         expected = ((count * p) @ kernel.T / runs).clip(self._edge, 1 - self._edge)
-        return scipy.special.logit(mean) - scipy.special.logit(expected)
+        return logit(mean) - logit(expected)
 
     @cached_property
     def _links(self) -> Any:
@@ -472,16 +472,19 @@ class Curve(AnyCurve):
         """
         p = self.height.clip(self._edge / 2, 1 - self._edge / 2)
         values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
-        return scipy.interpolate.PchipInterpolator(self.x, values)
+        # half a second, which only a search needs
+        from scipy.interpolate import PchipInterpolator
+
+        return PchipInterpolator(self.x, values)
 
     def smooth(self, x: Floats) -> Floats:
         return self._links(x)[..., 0]
 
     def on_scale(self, theta: float) -> float:
-        return scipy.special.logit(theta)
+        return logit(theta)
 
     def _meet(self, theta: float, j: int) -> tuple[float, float]:
-        log_x = _root(self._links, j, 0, scipy.special.logit(theta))
+        log_x = _root(self._links, j, 0, logit(theta))
         return log_x, max(float(self._links(log_x, 1)[0]), 1e-9)
 
     def _with_interval(self, crossing: Crossing, theta: float) -> Crossing:
@@ -497,10 +500,10 @@ class Curve(AnyCurve):
         x, at = self._around(log_x)
         change, j = self._between(x)
         seeds = np.minimum(self._n_effective[j], self._n_effective[j + 1])
-        p = scipy.special.expit(self.smooth(x))
+        p = expit(self.smooth(x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
-        error = scipy.special.stdtrit((seeds - 2).clip(1), TAIL) * one
+        error = stdtrit((seeds - 2).clip(1), TAIL) * one
         line = error[at] / (crossing.slope * np.sqrt(theta * (1 - theta)))
         lo, hi = ends(x, z, error, at)
         if lo == -np.inf and log_x - line < x[0]:
@@ -543,8 +546,7 @@ class Curve(AnyCurve):
     def off_line(
         self, x: Floats, values: Floats, theta: float, crossing: Crossing
     ) -> Floats:
-        height = scipy.special.logit(theta) + crossing.slope * (x - crossing.log_x)
-        p = scipy.special.expit(height)
+        p = expit(logit(theta) + crossing.slope * (x - crossing.log_x))
         return (values - p) / (p * (1 - p))
 
     def _kinked(self, x: float, side: int) -> float:

@@ -101,9 +101,8 @@ def predicted_accuracy(model: Model, N: float) -> float:
 
 def group_readings(reading: Reading, groups: np.ndarray) -> Reading:
     """Returns a reading whose entries are the medians over each group of seeds."""
-    parts = map(np.asarray, reading)
-    medians = (np.median(part[groups], axis=1) if part.ndim else part for part in parts)
-    return Reading(*(np.broadcast_to(part, GROUPS) for part in medians))
+    parts = (np.broadcast_to(part, SEEDS)[groups] for part in reading)
+    return Reading(*(np.median(part, axis=1) for part in parts))
 
 
 def locked_fraction(model: Model, N: float) -> float:

@@ -56,7 +56,7 @@ def test_a_function_has_the_rows_of_its_long_form():
         "kind": (str, "plain", ("plain", "odd"), None, "static"),
     }
     columns = {"total": (float, ""), "count": (int, ""), "is_large": (bool, "")}
-    form = jaxrecall.Simulator(jax.checkpoint(of_point), fields, columns, "total")
+    form = jaxrecall.Simulator(jax.jit(of_point), fields, columns, "total")
     axes = AXES | {"kind": ["plain", "odd"]}
     but = ("point_id", "simulator", "seconds")
     assert_same(run(axes=axes), jaxrecall.run(form, axes=axes, seeds=3), but)

@@ -160,8 +160,8 @@ def _numbers(
     floor, terms, powers = np.split(unknowns, [1, 1 + len(sizes)], axis=1)
     factors = terms - powers * middle
     names = [("floor", "", np.nan)]
-    names += [("factor", size, np.nan) for size in sizes]
-    names += [("exponent", size, np.nan) for size in sizes]
+    for quantity in ("factor", "exponent"):
+        names += [(quantity, size, np.nan) for size in sizes]
     values = [np.exp(floor), np.exp(factors), powers]
     slopes = (np.log(abs(powers)) + factors) / powers
     shares = 1 / powers / (1 / powers).sum(axis=1, keepdims=True)
