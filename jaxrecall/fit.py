@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_table_options(add)
     _add_laws(add)
+    _add_forms(add)
     add(
         "--latex",
         action="store_true",
@@ -178,6 +179,10 @@ def _add_laws(add: Callable[..., object]) -> None:
             " such as optimizer, seed by seed; into comparison.parquet"
         ),
     )
+
+
+def _add_forms(add: Callable[..., object]) -> None:
+    """Adds the options that choose other forms of the laws, and what they predict."""
     add(
         "--floor",
         metavar="AXIS",
@@ -191,14 +196,10 @@ def _add_laws(add: Callable[..., object]) -> None:
     add(
         "--additive",
         action="store_true",
-        help=(
-            "fit a sum of powers above a floor, E + A x^p + B z^q, over all axes of the"
-            " law; into additive.parquet"
-        ),
+        help="fit E + A x^p + B z^q over all axes of the law; into additive.parquet",
     )
     add(
         "--product",
-        metavar="P",
         type=float,
         nargs="+",
         help="with --additive: the sizes that make the law smallest where x z = P",

@@ -10,7 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .analysis.figures.style import FORMATS
 from .analysis.report import write
@@ -41,6 +41,13 @@ def parser() -> argparse.ArgumentParser:
         help="the page (default: DIR/report.html, or FILE-report.html beside a file)",
     )
     add_table_options(add)
+    _add_axes(add)
+    _add_looks(add)
+    return p
+
+
+def _add_axes(add: Callable[..., object]) -> None:
+    """Adds the options that choose how the axes of the grid are shown in a figure."""
     add(
         "--x",
         metavar="AXIS",
@@ -61,9 +68,14 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="what the panels differ in (all others do too)",
     )
+
+
+def _add_looks(add: Callable[..., object]) -> None:
+    """Adds the options for the appearance of figures and for the modules that they
+    need.
+    """
     add(
         "--size",
-        metavar="SIZE",
         help=(
             "of each figure: column, text, or inches as in 3.4x2.6 (default: what suits"
             " its panels)"
@@ -85,7 +97,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a style file of matplotlib (.mplstyle), or the name of one of its styles",
     )
-    return p
 
 
 @command("interrupted; the report is not complete")

@@ -21,7 +21,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
-from .activations import Activation, activations
+from .activations import Activation, NoActivation, activations
 from .laws import EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import (
@@ -546,7 +546,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         for name, of in SAME_AS.items():
             resolved[name] = getattr(self, name) or getattr(self, of)
         if self.m == 0:
-            resolved["activation"] = find_law(Activation, "none")
+            resolved["activation"] = NoActivation()
         return resolved | self._resolved_rates() | self._resolved_training()
 
     def _resolved_rates(self) -> dict[str, float]:
@@ -666,12 +666,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
-        changed = {
-            name: getattr(self, name)
-            for name, default in DEFAULTS.items()
-            if getattr(self, name) is not default
-        }
-        return unknown_names(changed)
+        return unknown_names({name: getattr(self, name) for name in FIELDS})
 
     @cached_property
     def point_id(self) -> str:

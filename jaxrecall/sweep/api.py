@@ -130,8 +130,6 @@ def run(
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
     expanded = as_grid(grid, seeds, simulator, columns)
     engine.check(expanded)
-    if out is not None and isinstance(expanded.simulator, FunctionSimulator):
-        expanded.simulator.refuse_without_name()
     store, again = MemoryStore(), "the same call"
     if out is not None:
         store = Store(os.fspath(out))

@@ -16,7 +16,7 @@ from pandas.testing import assert_frame_equal
 from tolerances import assert_close
 
 import jaxrecall
-from jaxrecall.errors import GridError, UsageError
+from jaxrecall.errors import GridError, StoreError
 from jaxrecall.simulator import custom_runs
 from jaxrecall.sweep.__main__ import main as sweep
 
@@ -154,8 +154,8 @@ def test_a_batched_function_computes_many_runs_in_a_call():
     assert rows["step"].tolist() == [1, 5] * 12
 
 
-def test_rows_in_a_folder_need_a_function_with_a_name():
-    options = {"axes": {"x": 1.5}, "static": (), "measure": "y"}
+def test_a_folder_tells_functions_without_a_name_apart():
+    options = {"axes": {"x": 1.5}, "static": (), "measure": "y", "out": "rows"}
     assert run(lambda key, *, x: {"y": 2.0 * x}, **options)["y"].tolist() == [3] * 3
-    with pytest.raises(UsageError, match="which has no name"):
-        run(lambda key, *, x: {"y": 2.0 * x}, **options, out="rows")
+    with pytest.raises(StoreError, match="from other source"):
+        run(lambda key, *, x: {"y": 3.0 * x}, **options)

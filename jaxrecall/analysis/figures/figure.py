@@ -349,8 +349,8 @@ class Chart:
         width, height = 1.15 * ax.get_window_extent().size / ax.figure.dpi
         if not self.rows or at.is_first_row():
             title = self._settings(values, [*self.panels, *self.columns])
-            title = _wrapped(title, width, "axes.titlesize")
-            ax.set_title(title, pad=3, y=1)  # without y, matplotlib takes long
+            # without y, matplotlib takes long
+            ax.set_title(_wrapped(title, width, "axes.titlesize"), pad=3, y=1)
         lines = []
         if at.is_first_col():
             lines.append(self._settings(values, self.rows))

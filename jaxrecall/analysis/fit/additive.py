@@ -26,7 +26,7 @@ from scipy.special import softmax
 
 from ...sweep.crossing import MIN_SEEDS
 from .columns import Row
-from .law import Estimates
+from .law import Estimates, Law
 from .misfit import LEVEL, ROUNDING, misfit
 from .tables import farthest
 
@@ -44,10 +44,6 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
 
     Nothing is yielded if the law has factors, if its cells are not more than its
     unknowns, or if they have fewer than three values of a size.
-
-    With too few seeds for an interval, the bootstrap is over cells alone. The law is
-    then rejected if products of two logarithms of sizes explain a larger share of its
-    residuals than they do in the bootstrap.
     """
     law = e.law
     sizes = law.family.at[[*law.axes]]
@@ -55,38 +51,15 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
     if law.factors or too_few:
         return
     logs = np.log(sizes.to_numpy(float))
-    x, y, n_seeds = logs - logs.mean(axis=0), law.log_x, law.n_seeds
+    x, y = logs - logs.mean(axis=0), law.log_x
     first = fit_powers(x, y[0], FIRST_HUBER)
     huber = WIDE * np.median(abs(first.fun)) + ROUNDING
     best = fit_powers(x, y[0], huber, first.x)
-    fitted, basis = y[0] + best.fun, orth(best.jac, rcond=ROUNDING)
-    off = fitted - y
-    off -= off @ basis @ basis.T
-    n_free = len(x) - basis.shape[1]
-
-    rng = np.random.default_rng(0)
-    leverage = (basis**2).sum(axis=1).clip(max=0.999)
-    errors = rng.choice([-1, 1], (DRAWS, len(x))) * best.fun / (1 - leverage)
-    # as Student's t has them in place of a normal number
-    errors *= np.sqrt(n_free / rng.chisquare(n_free, (DRAWS, 1)))
-    warnings = []
-    if n_seeds < MIN_SEEDS:
-        bends = np.array([a * b for a, b in combinations_with_replacement(x.T, 2)])
-        bends = orth((bends - bends @ basis @ basis.T).T, rcond=ROUNDING)
-        shares = [
-            ((each @ bends) ** 2).sum(axis=-1) / ((each**2).sum(axis=-1) + ROUNDING**2)
-            for each in (off[0], errors - errors @ basis @ basis.T)
-        ]
-        chance = 1 - np.mean(shares[1] < shares[0])
-        warnings.append("few seeds: intervals are over configurations alone")
-    else:
-        of_law = misfit(off, n_free, n_seeds, law.shape_variance)
-        chance = of_law.chance
-        errors *= np.sqrt(max(0.0, 1 - of_law.ratio**-2))
-        of_seeds = rng.normal(size=(DRAWS, len(y) - 1)) @ (y[1:] - y[0])
-        square = n_seeds * rng.chisquare(n_seeds - 1, (DRAWS, 1))
-        errors += of_seeds * (n_seeds - 1) / np.sqrt(square)
+    errors, chance = _bootstrap(x, law, best)
     rms = np.sqrt(np.mean(best.fun**2))
+    warnings = []
+    if law.n_seeds < MIN_SEEDS:
+        warnings.append("few seeds: intervals are over configurations alone")
     if chance < LEVEL:
         warnings.append(
             f"no sum of powers: ln {law.family.critical} lies {rms:.2g} (rms) from it,"
@@ -95,7 +68,8 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
         )
     start = best.x.copy()
     start[0] = max(start[0], y[0].min() - 3)  # a floor near 0 would never rise
-    draws = [fit_powers(x, one, huber, start).x for one in fitted + errors]
+    drawn = y[0] + best.fun + errors
+    draws = [fit_powers(x, one, huber, start).x for one in drawn]
     unknowns = np.array([best.x, *draws])
     names, values = _numbers(unknowns, logs.mean(axis=0), law.axes, products)
     ends = np.nanquantile(values[1:], [0.025, 0.975], axis=0)
@@ -109,8 +83,43 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
             "rejected": bool(chance < LEVEL),
             "warning": "; ".join(warnings),
             "n_cells": len(x),
-            "n_seeds": n_seeds,
+            "n_seeds": law.n_seeds,
         }
+
+
+def _bootstrap(
+    x: np.ndarray, law: Law, best: OptimizeResult
+) -> tuple[np.ndarray, float]:
+    """Returns drawn errors of ln y (draws, cells), and the chance of residuals as large
+    as those of the fit if the law holds.
+
+    With too few seeds for an interval, the bootstrap is over cells alone. The chance is
+    then that of residuals of which products of two logarithms of sizes explain as large
+    a share.
+    """
+    y, n_seeds, basis = law.log_x, law.n_seeds, orth(best.jac, rcond=ROUNDING)
+    off = y[0] + best.fun - y
+    off -= off @ basis @ basis.T
+    n_free = len(x) - basis.shape[1]
+    rng = np.random.default_rng(0)
+    leverage = (basis**2).sum(axis=1).clip(max=0.999)
+    errors = rng.choice([-1, 1], (DRAWS, len(x))) * best.fun / (1 - leverage)
+    # as Student's t has them in place of a normal number
+    errors *= np.sqrt(n_free / rng.chisquare(n_free, (DRAWS, 1)))
+    if n_seeds < MIN_SEEDS:
+        bends = np.array([a * b for a, b in combinations_with_replacement(x.T, 2)])
+        bends = orth((bends - bends @ basis @ basis.T).T, rcond=ROUNDING)
+        shares = [
+            ((each @ bends) ** 2).sum(axis=-1) / ((each**2).sum(axis=-1) + ROUNDING**2)
+            for each in (off[0], errors - errors @ basis @ basis.T)
+        ]
+        return errors, 1 - np.mean(shares[1] < shares[0])
+    of_law = misfit(off, n_free, n_seeds, law.shape_variance)
+    errors *= np.sqrt(max(0.0, 1 - of_law.ratio**-2))
+    of_seeds = rng.normal(size=(DRAWS, len(y) - 1)) @ (y[1:] - y[0])
+    square = n_seeds * rng.chisquare(n_seeds - 1, (DRAWS, 1))
+    errors += of_seeds * (n_seeds - 1) / np.sqrt(square)
+    return errors, of_law.chance
 
 
 def fit_powers(
@@ -167,12 +176,8 @@ def _numbers(
     shares = 1 / powers / (1 / powers).sum(axis=1, keepdims=True)
     shares[np.ptp(np.sign(powers), axis=1) > 0] = np.nan
     for whole in products:
-        optimum = np.log(whole) + slopes.sum(axis=1, keepdims=True)
-        optimum = shares * optimum - slopes
-        least = np.exp(np.hstack([floor, factors + powers * optimum])).sum(axis=1)
-        names += [("optimum", axis, whole) for axis in (*sizes, "")]
-        values += [np.exp(optimum), least[:, None]]
-    if products:
-        names += [("growth of optimum", size, np.nan) for size in sizes]
-        values.append(shares)
-    return names, np.hstack(values)
+        names += [("optimum", size, whole) for size in sizes]
+        whole = np.log(whole) + slopes.sum(axis=1, keepdims=True)
+        values.append(np.exp(shares * whole - slopes))
+    names += [("growth of optimum", size, np.nan) for size in sizes]
+    return names, np.hstack([*values, shares])

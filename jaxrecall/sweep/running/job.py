@@ -302,11 +302,7 @@ def prepare(
     Raises:
         GridError, UsageError or StoreError if the job cannot run.
     """
-    if grid.search and shard:
-        raise UsageError(
-            f"search: got {shard}; allowed: one process, or --workers or --engine ray,"
-            " which divide each round"
-        )
+    _check_undivided(grid, shard)
     settings = replace(grid.settings, fail_fast=fail_fast, keep_going=keep_going)
     store = folder if isinstance(folder, Store) else Store(folder)
     replaced = ["manifest.json"]
@@ -341,6 +337,14 @@ def prepare(
     return Job(
         grid, store, about, shard, search, set(wanted), n_done, plan, remarks, call
     )
+
+
+def _check_undivided(grid: Grid, shard: Shard | None) -> None:
+    if grid.search and shard:
+        raise UsageError(
+            f"search: got {shard}; allowed: one process, or --workers or --engine ray,"
+            " which divide each round"
+        )
 
 
 def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[str, str]:

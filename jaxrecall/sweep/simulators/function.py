@@ -109,15 +109,6 @@ class FunctionSimulator(Simulator):
             self.has_columns = True
         return point
 
-    def refuse_without_name(self) -> None:
-        """Raises UsageError if neither the function nor a variable names the rows."""
-        if not self.name.partition(":")[2].isidentifier():
-            raise UsageError(
-                f"out: got a folder for the rows of {self.name}, which has no name;"
-                " allowed: for a function that def names, or a"
-                " jaxrecall.simulator(...) in a variable of its module"
-            )
-
     def _columns_at(self, point: Any) -> dict[str, tuple[Any, ...]]:
         """Returns the columns that the function returns at a point. Starts JAX.
 

@@ -98,8 +98,6 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
     """Returns the programs of a variant after merging pairs. The pair whose merge saves
     the most time is merged first. Merging stops when no merge saves time.
     """
-    if len(members) < 2:
-        return members
     # each member has a number, because hashing pairs of shapes is slow
     numbered = dict(enumerate(sorted(members, key=lambda member: member.shape)))
     takes = {i: member.seconds() for i, member in numbered.items()}
