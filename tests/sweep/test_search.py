@@ -103,7 +103,7 @@ class Cell:
 )
 def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     truth = Cell().truth(theta)
-    found = [Cell(key).search(theta, width=width).result for key in range(60)]
+    found = [Cell(key).search(theta, width=width).result for key in range(100)]
     assert {result.outcome for result in found} == {"found"}
     intervals = [result.threshold for result in found]
     assert all(t.width <= width for t in intervals)
