@@ -117,7 +117,7 @@ def test_a_section_says_what_the_tables_that_it_names_print(script, section):
         assert {*INTERVAL.findall(text)} <= {*INTERVAL.findall(printed)}
 
 
-@pytest.mark.parametrize("table", ["exhaustive", "critical_sizes", "pool_summary"])
+@pytest.mark.parametrize("table", ["critical_sizes", "pool_summary"])
 @pytest.mark.slow
 def test_the_tables_in_docs_are_printed(script, table):
     printed = script("tables").TABLES[table]().splitlines()
