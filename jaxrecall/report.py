@@ -94,7 +94,6 @@ def _add_looks(add: Callable[..., object]) -> None:
     )
     add(
         "--style",
-        metavar="FILE",
         help="a style file of matplotlib (.mplstyle), or the name of one of its styles",
     )
 

@@ -158,6 +158,13 @@ def test_fields_that_follow_the_axis_make_no_cells(named):
     assert (found["critical"] > 0).all()
 
 
+def test_of_two_fields_whose_product_is_the_axis_the_grid_axis_makes_cells():
+    frame = table({"d": [16, 64]}, lambda c: 50 * c["d"])
+    frame = frame.assign(load=frame["N"] / frame["d"])
+    named = with_attrs(frame, axes=["d", "N"], kept=["load"])
+    assert_crosses(fit(named).thresholds, [800, 3200])
+
+
 def test_plateaus_do_not_move_the_exponents():
     axes = {"V": [64, 128, 256], "d": [16, 32, 64, 128]}
     found = fit(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))

@@ -10,7 +10,7 @@ import yaml
 from cases import cases, check_recipe
 from helpers import assert_same_metrics, executed, python
 
-from jaxrecall import Point, simulate
+from jaxrecall import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.program_shape import Shape
 
@@ -90,14 +90,6 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     vmapped = executed(program.compiled(shape, len(RUNS), vmapped=True), RUNS)
     in_full = len(RUNS) * (form == "full")
     assert_alike(vmapped, alone[in_full:][: len(RUNS)])
-
-
-@pytest.mark.slow  # a program of its own; others hold simulate to the reference
-def test_simulate_gives_the_row(alone):
-    row = simulate(*RUNS[3])
-    assert row["draw_check"] == alone[3]["draw_check"]
-    assert_same_metrics(row, alone[3])
-    assert not {"seconds", "bucket"} & row.keys()
 
 
 @pytest.mark.system  # a process with two devices compiles both forms anew

@@ -166,11 +166,12 @@ def choose_axes(frame: Table, roles: Roles, along: str) -> tuple[list[str], list
     stated = without([*listed, *common(roles.kept, frame)], [along])
     needed = without(common(dict.fromkeys((*roles.needed, *stated)), frame), [along])
     left_out = [along, *roles.averaged]
-    for name in needed:
-        among = stated if name in stated else needed
+    # kept helpers first: of load and n, only one follows P = load n
+    for name in reversed(needed):
+        others = without(stated if name in stated else needed, [name, *left_out])
         # scattered numbers, as in a table of published runs, do not follow
         may_follow = roles.fields or _is_monotonic(frame, name, along)
-        if may_follow and _follows(frame, name, along, among):
+        if may_follow and _follows(frame, name, along, others):
             left_out.append(name)
     axes, names, are_enough = [], [], False
     if roles.axes is not None:
@@ -246,14 +247,14 @@ def unstated(frame: Table, roles: Roles) -> list[str]:
     return settings
 
 
-def _follows(frame: Table, name: str, along: str, among: Sequence[str]) -> bool:
-    """Whether a column varies only together with `along`, as N = 8 V does with V.
+def _follows(frame: Table, name: str, along: str, others: Sequence[str]) -> bool:
+    """Whether a column varies only together with `along`, as N = 8 V does with V, at
+    fixed values of the `others`.
 
     If such a column were an axis, every level would be a separate cell.
     """
     if frame[name].nunique() < 2:
         return False
-    others = without(among, [name])
     n_levels = groups(frame, [*others, name])[along].nunique().max()
     n_at_level = groups(frame, [*others, along])[name].nunique().max()
     return n_levels == n_at_level == 1
