@@ -163,17 +163,24 @@ def exponents_of_L():
     return common_exponents()
 
 
+def with_slopes(cells, line, axis):
+    """Returns sorted cells, but for the first of each line, with the value before along
+    an axis, and the slope of ln N* from there.
+    """
+    before = cells.groupby(line)[["N_star", axis]].shift()
+    slope = np.log(cells["N_star"] / before["N_star"])
+    slope /= np.log(cells[axis] / before[axis])
+    return cells.assign(slope=slope, before=before[axis]).dropna(subset="slope")
+
+
 @as_table(["trigger", "training"], {"{lengths}": "{slope:.2f} ({pairs:.0f})"})
 def slopes_of_L():
     """Mean slope of ln N* between neighbouring L, and how many pairs V, d it is of."""
     cells = ways().query("way in @WAYS.keys()").dropna(subset="critical")
-    cells = cells.assign(training=cells["way"].astype(str))
-    cells["critical"] = cells["critical"].astype(float)
-    lines = cells.groupby([*KEYS, "training"])
-    before = lines[["critical", "L"]].shift()
-    slope = np.log(cells["critical"] / before["critical"])
-    slope /= np.log(cells["L"] / before["L"])
-    cells = cells.assign(slope=slope, before=before["L"]).dropna(subset="slope")
+    cells = cells.assign(
+        training=cells["way"].astype(str), N_star=cells["critical"].astype(float)
+    )
+    cells = with_slopes(cells, [*KEYS, "training"], "L")
     ends = cells["before"].map("{:.0f}".format) + " to " + cells["L"].astype(str)
     cells = cells.assign(lengths="L " + ends).sort_values(["before", "trigger"])
     means = cells.groupby(["trigger", "training", "lengths"], sort=False)["slope"]
@@ -284,7 +291,7 @@ def steps():
     ["trigger", "first steps", "last steps"], {"L = {L}": TO_TEXT}, missing="not run"
 )
 def steps_wide():
-    """The same at V = 64 and d = 256."""
+    """N* at V = 64 and d = 256 by the number of first steps and of last steps."""
     return by_first_and_last("steps-wide")
 
 
@@ -344,11 +351,8 @@ def many_steps_predicted():
 def many_steps_slopes():
     """Slope of ln N* in ln d between neighbouring d, at L = 256."""
     cells = searched("many-steps").query("L == 256").sort_values(["V", "d"])
-    before = cells.groupby("V")[["N_star", "d"]].shift()
-    slope = np.log(cells["N_star"] / before["N_star"])
-    slope /= np.log(cells["d"] / before["d"])
-    ratio = np.sqrt(cells["d"] * before["d"]) / cells["V"]
-    cells = cells.assign(slope=slope, ratio=ratio).dropna(subset="slope")
+    cells = with_slopes(cells, ["V"], "d")
+    cells = cells.assign(ratio=np.sqrt(cells["d"] * cells["before"]) / cells["V"])
     widths = "d / V near " + cells["ratio"].map("{:.2g}".format)
     return cells.assign(widths=widths).sort_values("ratio")
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
+from scipy.special import stdtrit
 
 from .crossing import OCTAVE, AnyCurve, Crossing, of_measure
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
@@ -368,8 +368,7 @@ class CellSearch:
         if len(offs) < FIRST_SEEDS:
             return False
         error = np.std(offs, ddof=1) / math.sqrt(len(offs))
-        quantile = scipy.special.stdtrit(len(offs) - 1, BEND_TAIL)
-        return bool(abs(np.mean(offs)) > quantile * error)
+        return bool(abs(np.mean(offs)) > stdtrit(len(offs) - 1, BEND_TAIL) * error)
 
     def _look_beyond(self, centre: float) -> Asking:
         """Runs a seed far above the crossing, and more seeds if its accuracy is below

@@ -357,12 +357,13 @@ def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
     return rows.sort_values([*by]).to_dict("records")
 
 
-def few_seeds(rows: Table) -> Any:
+def few_seeds(rows: Table) -> Table:
     """Returns a mask of the rows with less than half as many runs as another.
 
     Runs without a value count.
     """
-    n_runs = rows.get("n_seeds", 0) + rows.get("n_lost", 0) + np.zeros(len(rows))
+    counts = rows.reindex(columns=["n_seeds", "n_lost"], fill_value=0)
+    n_runs = counts.sum(axis=1)
     return n_runs < 0.5 * n_runs.max()
 
 

@@ -177,7 +177,7 @@ def _numbers(
     shares[np.ptp(np.sign(powers), axis=1) > 0] = np.nan
     for whole in products:
         names += [("optimum", size, whole) for size in sizes]
-        whole = np.log(whole) + slopes.sum(axis=1, keepdims=True)
-        values.append(np.exp(shares * whole - slopes))
+        level = np.log(whole) + slopes.sum(axis=1, keepdims=True)
+        values.append(np.exp(shares * level - slopes))
     names += [("growth of optimum", size, np.nan) for size in sizes]
     return names, np.hstack([*values, shares])

@@ -71,7 +71,8 @@ def _estimate_means(family: Family) -> Estimates:
     with np.errstate(invalid="ignore"):
         means = [cell.k / cell.n for cell in family.cells]
     crossings = [_mean(values.ravel()) for values in means]
-    return Estimates(family, np.nan, np.nan, (), crossings)
+    curves = [None] * len(means)
+    return Estimates(family, np.nan, np.nan, curves, crossings)
 
 
 def _mean(values: np.ndarray) -> Crossing:
@@ -112,11 +113,10 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
     sign = -1 if family.falls != bool(family.what) else 1
     is_worst = ~np.isfinite(e.log_x) if family.what else np.isnan(e.log_x)
     order = sign * np.where(is_worst, sign * np.inf, e.log_x)
-    curve_of = dict(enumerate(e.curves))
 
     def rank(i: int) -> tuple[float, float]:
         # if none crosses, use the one with the best accuracy at the last level
-        curve = curve_of.get(i)
+        curve = e.curves[i]
         return order[0, i], -sign * curve.mean[-1] if curve else np.inf
 
     chosen, crossings, cautions = [], [], []
@@ -137,7 +137,7 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
     names = family.names.assign(**{axis: family.at[axis]})
     at = family.at[rest]
     family = replace(family, at=at, origin=at, names=names)
-    curves = [e.curves[i] for i in chosen if e.curves]
+    curves = [e.curves[i] for i in chosen]
     return replace(
         e, family=family, curves=curves, crossings=crossings, cautions=cautions
     )

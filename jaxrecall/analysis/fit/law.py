@@ -66,8 +66,8 @@ class Estimates:
         theta: theta as the user gave it; nan for the law of a mean.
         level: what the means of k / n cross. It differs from theta if accuracy falls
             along the axis, or if a median crosses theta.
-        curves: the curve of each cell, which is None for a cell without a number; none
-            for the law of a mean.
+        curves: the curve of each cell. It is None for a cell without a number, and in
+            the law of a mean.
         crossings: where each cell crosses theta.
         cautions: a warning about each cell, or an empty text.
     """
