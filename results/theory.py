@@ -145,6 +145,41 @@ def several_first_steps():
 
 
 OF_FIRST_STEPS = ["trigger_in_value", "first_steps", "eta"]
+OF_LAST_STEPS = [*OF_FIRST_STEPS, "steps", "trains", "lr", "gamma2"]
+
+LAST_STEPS = "steps == 67 and not trigger_in_value and theta == 0.5"
+
+
+def after_last_steps():
+    """Returns cells with 65 last steps, trigger in the key only, beside theory."""
+    studies = ["steps", "steps-wide", "steps-long", "many-steps"]
+    found = [searched(study).assign(study=study) for study in studies]
+    found = (
+        pd.concat(found).query(LAST_STEPS).astype({"steps": int, "first_steps": int})
+    )
+    predicted = on_all_cores(covered_N, models_of(found, *OF_LAST_STEPS))
+    off = np.log(predicted / found["N_star"])
+    return found.assign(predicted=predicted, off=off)
+
+
+@as_table(
+    ["study", *SIZES, "first_steps"],
+    {
+        "observed [95 %]": with_interval("commas"),
+        "theory": "{predicted:commas}",
+        "ln(theory / observed)": "{off:+.2f}",
+    },
+    missing="out of range",
+)
+def several_last_steps():
+    """N* after 65 last steps, trigger in the key only, beside theory."""
+    return after_last_steps()
+
+
+@as_table(["study"], ERRORS | {"largest": largest_abs})
+def several_last_steps_errors():
+    """N* after 65 last steps, trigger in the key only: ln(theory / observed)."""
+    return after_last_steps().dropna(subset=["N_star", "predicted"])
 
 
 def covered_N(model):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import TheoryError
+from ..model.point import RECIPE_STEPS
 from .model import Model
 
 SMALL_ETA = 0.1
@@ -90,7 +91,8 @@ def why_unfiltered(model: Model) -> str:
 
 def are_drawn(model: Model) -> bool:
     """Whether accuracy is that of drawn embeddings and counts; `several_steps`."""
-    if model.missing or not model.eta or model.first_steps == 1:
+    has_one_step = model.first_steps == 1 and model.steps == RECIPE_STEPS
+    if model.missing or not model.eta or has_one_step:
         return False
     has_size = model.V <= min(2 * model.L, MOST_DRAWN)
     return has_size and not model.trigger_in_value and not why_unfiltered(model)
@@ -219,6 +221,12 @@ def check_first_steps(
     With `recall`, predictions must be nearly uniform in step 3 also. With `drawn`, the
     formula draws counts and computes these predictions.
     """
+    if recall and not drawn and model.steps > RECIPE_STEPS:
+        raise TheoryError(
+            f"steps: got {model.steps}; covered by accuracy and critical sizes with eta"
+            f" above 0, the trigger in the key only, isotropic embeddings that overlap,"
+            f" no MLP and V up to 2 L and {MOST_DRAWN}; else: {RECIPE_STEPS}"
+        )
     k = model.first_steps
     setting = f"eta: got {model.eta:g} with first_steps={k}"
     one_step = cancelling_eta(model)

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
-from ..model.laws import EmbeddingLaw, Law, Moments, find_law
+from ..model.laws import EmbeddingLaw, Law, Moments, OptimizerLaw, find_law
 from ..model.laws.law import not_imported, plain
 from ..model.point import (
     EVALUATION,
@@ -68,6 +68,10 @@ class Model:
     kappa: float = 100.0
     eta: float = 0.0
     first_steps: int = 1
+    steps: int = RECIPE_STEPS
+    trains: str | None = None
+    lr: float = 0.0
+    gamma2: float = 1e30  # step 3 outweighs the first steps
 
     def __init__(self, point: Point | None = None, /, **given: Any) -> None:
         if point is not None:
@@ -76,9 +80,13 @@ class Model:
         _refuse_unknown(given)
         for name in FIELDS_OF_MODEL:
             self._set(name, given.get(name, getattr(Model, name)))
+        if self.steps == RECIPE_STEPS:
+            for name in OF_LAST_STEPS:
+                self._set(name, getattr(Model, name))
         self._check()
         first, gamma2 = self.eta * self.first_steps, as_float(given.get("gamma2"))
-        if first > gamma2:  # no formula covers a step 3 that does not outweigh them
+        # no formula covers a single last step that does not outweigh them
+        if first > gamma2 and self.steps == RECIPE_STEPS:
             warn(
                 f"gamma2: got {gamma2:g}; theory assumes that step 3 outweighs the"
                 f" first steps, that is gamma2 above eta first_steps = {first:g}"
@@ -94,6 +102,11 @@ class Model:
                 self._set(name, checked_value(name, value, kind, limits, problems))
         if problems:
             raise TheoryError(list(map(str, problems)))
+        if self.steps > RECIPE_STEPS and self.trains != "V":
+            raise TheoryError(
+                f"trains: got {shown(self.trains)} with steps={self.steps}; covered by"
+                " theory: 'V'"
+            )
         self._check_laws()
 
     def _check_laws(self) -> None:
@@ -242,15 +255,17 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
             " eta first_steps / (L^2 V), on which the formulas depend"
         )
     usual = {name: FIELDS[name].default for name in SAME_AS.values()}
-    off = unknown_names({**usual, **given}, {*FIELDS_OF_MODEL, *IRRELEVANT})
+    covered = {*FIELDS_OF_MODEL, *IRRELEVANT}
+    covered |= {name for name in OF_SGD if given.get(name) == OF_SGD[name]}
+    off = unknown_names({**usual, **given}, covered)
     for name in (*off, *given.keys() - FIELDS.keys()):
-        covered = f"no such field{suggest(name, FIELDS)}"
+        allowed = f"no such field{suggest(name, FIELDS)}"
         if name in SAME_AS:
-            covered = f"that of {SAME_AS[name]}"
+            allowed = f"that of {SAME_AS[name]}"
         elif name in FIELDS:
-            covered = repr(FIELDS[name].default)
+            allowed = repr(plain(OF_SGD.get(name, FIELDS[name].default)))
         raise TheoryError(
-            f"{name}: got {plain(given[name])!r}; covered by theory: {covered}"
+            f"{name}: got {plain(given[name])!r}; covered by theory: {allowed}"
         )
 
 
@@ -273,10 +288,17 @@ def _with_law_texts(given: Mapping[str, Any]) -> dict[str, Any]:
 
 FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))
 
+OF_LAST_STEPS = ("trains", "lr", "gamma2")
+"""The fields on which a formula depends only if V_mat has several last steps."""
+
+OF_SGD = {"optimizer": find_law(OptimizerLaw, "sgd"), "lr_attention": 0}
+"""The other fields of several last steps of V_mat."""
+
 SIZES = ("V", "d", "L")
 """The sizes without a default."""
 
 LEAST = {"V": 2, "d": 2, "L": 1, "m": 0, "first_steps": 1, "kappa": 0, "eta": 0}
+LEAST |= {"steps": RECIPE_STEPS, "lr": 0, "gamma2": 0}
 LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
 """The smallest value of each field that is a number or a bool."""
 
@@ -290,8 +312,6 @@ IRRELEVANT = {
     *EVALUATION,
     "N",  # an argument of each formula
     "gamma",  # kappa is gamma divided by a scale of eta, first_steps, L and V
-    # a common factor of all logits, because step 3 outweighs the first steps
-    "gamma2",
     # a large pool acts like samples without one; docs/laws.md states the size
     "pool",
 }

@@ -1,4 +1,4 @@
-"""Accuracy after several first steps, over drawn embeddings and counts;
+"""Accuracy after several first or last steps, over drawn embeddings and counts;
 docs/theory-derivations.md, section 2.8.
 
 The formulas are ours, not the paper's. Samples enter only through how often each token
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from ..model.point import RECIPE_STEPS
 from .distributions import poisson_quantiles
 from .first_steps import after_steps
 from .model import Model
@@ -58,25 +59,44 @@ def draw_seeds(V: int, d: int, random_length: bool) -> list[Draws]:
 
 
 def drawn_accuracy(model: Model, N: float) -> float:
-    """Returns the accuracy (fraction) after three steps with N samples, of a model with
-    several first steps and the trigger out of the value path.
+    """Returns the accuracy (fraction) after all steps with N samples, of a model with
+    several first or last steps of V_mat and the trigger out of the value path.
     """
-    seeds = draw_seeds(model.V, model.d, model.moments.random_length)
-    return float(np.mean([accuracy_of_seed(model, N, drawn) for drawn in seeds]))
-
-
-def accuracy_of_seed(model: Model, N: float, drawn: Draws) -> float:
-    """Returns the fraction of the tokens that get the largest logit at their label."""
     V = model.V
-    n = poisson_quantiles(drawn.of_label, N / V)
-    if not n.any():
+    seeds = draw_seeds(V, model.d, model.moments.random_length)
+    locked = []
+    for drawn in seeds:
+        n = poisson_quantiles(drawn.of_label, N / V)
+        if n.any():
+            locked.append((n, drawn.gram, *before_last_steps(model, n, drawn)))
+    if not locked:
         return 0.0
+    n, gram, first, outputs = map(np.stack, zip(*locked, strict=True))
+    share = (n / n.sum(1, keepdims=True))[..., None]
+
+    overlap = outputs @ outputs.mT
+
+    def descent(logits: np.ndarray) -> np.ndarray:
+        error = np.eye(V) - softmax(logits, axis=-1)
+        return overlap @ (share * error) @ gram
+
+    logits = outputs @ first.mT
+    logits += model.gamma2 * descent(logits)
+    for _ in range(model.steps - RECIPE_STEPS):
+        logits += model.lr * descent(logits)
+    is_recalled = np.argmax(logits, axis=-1) == np.arange(V)
+    return float(is_recalled.sum() / (V * len(seeds)))
+
+
+def before_last_steps(
+    model: Model, n: np.ndarray, drawn: Draws
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns Z_out V_mat after the first steps, and the outputs of attention after
+    step 2 for each informative token, both (V, d).
+    """
     tokens = tokens_beside_labels(n, model.L, drawn.of_pair)
     first, residual = first_steps(model, n, tokens, drawn)
-    outputs = attention_outputs(model, n, tokens, first, residual, drawn)
-    error = np.eye(V) - softmax(outputs @ first.T, axis=1)
-    last = drawn.gram @ ((n[:, None] * error).T @ outputs)
-    return float(np.mean(np.argmax(outputs @ last.T, axis=1) == np.arange(V)))
+    return first, attention_outputs(model, n, tokens, first, residual, drawn)
 
 
 def tokens_beside_labels(n: np.ndarray, L: int, normals: np.ndarray) -> np.ndarray:

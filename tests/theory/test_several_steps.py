@@ -1,4 +1,4 @@
-"""Theory of several first steps by drawn counts."""
+"""Theory of several first or last steps by drawn counts."""
 
 import numpy as np
 import pytest
@@ -38,6 +38,23 @@ def test_critical_N_is_that_of_the_study_along_L(L):
     observed = fit(cell, [0.5]).thresholds["N_star"].iloc[0]
     predicted = theory.critical_N(LONG.replace(L=L, first_steps=L // 8))
     assert 0.8 < predicted / observed < 1.25
+
+
+@pytest.mark.parametrize("step", [10, 67])
+def test_accuracy_after_last_steps_is_that_of_the_study(step):
+    """The accuracy after one large last step is another one."""
+    rows = load(ROOT / "results/study/many-steps")
+    cell = rows.query(f"V == d == 64 and L == 256 and N == 558 and step == {step}")
+    one = cell.iloc[0]
+    names = ("V", "d", "L", "trigger_in_value", "eta", "first_steps", "lr", "gamma2")
+    fields = {
+        name: one[name] for name in (*names, "steps", "step", "trains", "optimizer")
+    }
+    after = Model.from_fields(fields)
+    reached = theory.accuracy(after, 558)
+    assert abs(reached - cell["accuracy"].mean()) < 0.1
+    after_one = theory.accuracy(after.replace(steps=3, gamma2=1e9), 558)
+    assert abs(after_one - reached) > 0.1
 
 
 def test_more_steps_than_samples_allow_are_refused():
