@@ -295,11 +295,95 @@ def steps_wide():
     return by_first_and_last("steps-wide")
 
 
+@as_table(
+    ["trigger", "first steps", "last steps"], {"L = {L}": TO_TEXT}, missing="not run"
+)
+def steps_long():
+    """N* at V = d = 64 by the number of first steps and of last steps, all with
+    eta = eta_c / 4 and noise tokens from a pool of 512 sequences.
+    """
+    return by_first_and_last("steps-long").query("`first steps` in ['1', 'L / 8']")
+
+
+def slopes_of_arm(cell):
+    """Formats the slopes of ln N* and of ln(N* - V ln 2) from the length before."""
+    line = cell.iloc[0]
+    return f"{line['slope']:.2f}, {line['slope_above']:.2f}"
+
+
+@as_table(
+    ["trigger", "first steps", "last steps"],
+    {"{lengths}": slopes_of_arm},
+    missing="not known",
+)
+def steps_slopes():
+    """Slopes in L of ln N*, and of ln(N* - V ln 2), by the numbers of first and of last
+    steps, at V = d = 64.
+    """
+    keys = ["trigger", "first steps", "last steps"]
+    cells = arms_along_L().sort_values([*keys, "L"])
+    above = cells.assign(N_star=cells["N_star"] - cells["V"] * np.log(2))
+    above = with_slopes(above, keys, "L")["slope"]
+    cells = with_slopes(cells, keys, "L").assign(slope_above=above)
+    lengths = cells["before"].map("{:.0f}".format) + " to " + cells["L"].astype(str)
+    return cells.assign(lengths="L = " + lengths).sort_values(["before", *keys])
+
+
+@as_table(["k"], {"L = {L}": lambda cell: with_slope_and_ends(cell)}, "not run")
+def fixed_first_steps_measured():
+    """N* with a fixed number k of first steps and 65 last steps, key only, and its
+    slope in L from the length before.
+    """
+    cells = searched("steps-long").query("steps == 67 and not trigger_in_value")
+    cells = cells[cells["first_steps"].isin([1, 8, 32, 128])]
+    cells = cells.assign(k=cells["first_steps"]).sort_values(["k", "L"])
+    slopes = with_slopes(cells, ["k"], "L")["slope"]
+    return cells.assign(slope=slopes)
+
+
+def with_slope_and_ends(cell):
+    text, slope = TO_TEXT(cell), cell.iloc[0]["slope"]
+    return text if np.isnan(slope) else f"{text}, {slope:.2f}"
+
+
+PREDICTED_LONG = {
+    (1024, 1, 67): 68068,
+    (4096, 1, 67): 1100946,
+    (4096, 512, 67): 6420,
+    (256, 8, 67): 904,
+    (256, 128, 67): 419,
+    (1024, 8, 67): 12296,
+    (1024, 32, 67): 2475,
+    (4096, 8, 67): 188400,
+    (4096, 32, 67): 29246,
+    (4096, 128, 67): 7553,
+    (16384, 128, 67): 64480,
+    (1024, 1, 3): 71082,
+    (4096, 1, 3): 1149689,
+    (4096, 512, 3): 8060,
+}
+"""Theory's N* by L, first steps and steps: those in the grid of steps-long, which was
+committed before its runs.
+"""
+
+
+@as_table(
+    ["L", "first_steps", "steps"],
+    {"predicted": "{predicted:,.0f}", "N* [95 %]": TO_TEXT, "ratio": "{ratio:.2f}"},
+)
+def steps_long_predicted():
+    """N* of theory, and N* measured after the prediction was committed, key only."""
+    sizes = pd.DataFrame([*PREDICTED_LONG], columns=["L", "first_steps", "steps"])
+    sizes["predicted"] = [*PREDICTED_LONG.values()]
+    cells = sizes.merge(searched("steps-long").query("not trigger_in_value"))
+    return cells.assign(ratio=cells["predicted"] / cells["N_star"])
+
+
 def by_first_and_last(study):
     """Returns N* of a study, with the numbers of first and of last steps in words."""
     found = searched(study)
-    first = found["first_steps"].where(found["first_steps"] == 1, "L / 8")
-    found["first steps"] = first.astype(str)
+    grows = found["first_steps"] == found["L"] // 8
+    found["first steps"] = found["first_steps"].astype(str).mask(grows, "L / 8")
     found["last steps"] = found["steps"].map(LAST)
     keys = ["trigger", "first steps", "last steps", "L"]
     return found.sort_values(keys, key=lambda column: column.replace("one", "1"))
@@ -447,17 +531,26 @@ def headline():
     return drawn
 
 
+def arms_along_L():
+    """Returns N* by first and by last steps at V = d = 64, of independent samples up to
+    L = 256, and with a pool in longer sequences.
+    """
+    short = by_first_and_last("steps").query("L <= 256")
+    long = by_first_and_last("steps-long").query("L >= 1024")
+    cells = pd.concat([short, long]).query("`first steps` in ['1', 'L / 8']")
+    return cells.dropna(subset="N_star")
+
+
 def arms():
     """N* against L with the trigger in the value, by first and by last steps; an open
     mark has no interval.
     """
-    cells = searched("steps").query("trigger_in_value")
-    first = cells["first_steps"].map(lambda number: "1" if number == 1 else "L / 8")
+    cells = arms_along_L().query("trigger_in_value")
     last = cells["steps"].map({3: "1", 67: "65"})
-    cells = cells.assign(arm=first + " first, " + last + " last")
+    cells = cells.assign(arm=cells["first steps"] + " first, " + last + " last")
     cells = cells[["arm", "L", "N_star", "lo", "hi"]].sort_values("L")
     without = cells[cells["lo"].isna()].drop(columns=["lo", "hi"])
-    least = pd.DataFrame({"L": [64, 1024], "N_star": 64 * np.log(2)})
+    least = pd.DataFrame({"L": [64, 4096], "N_star": 64 * np.log(2)})
     drawn = plot.figure(
         cells,
         "N_star",
@@ -476,13 +569,20 @@ def arms():
     ax.set_ylim(bottom=25)
     ax.set_xlim(50, 5 * cells["L"].max())
     title = "First and last steps of V_mat: V = d = 64, trigger in the value"
-    setting = "independent samples; bars: 95 % interval, open: no interval"
+    setting = (
+        "independent samples up to L = 256, then a pool of 512 noise sequences\n"
+        "bars: 95 % interval, open: no interval"
+    )
     ax.set_title(f"{title}\n{setting}", fontsize=7.5)
     ends = cells.groupby("arm").last()
     for marks, (arm, end) in zip(ax.containers, ends.iterrows(), strict=False):
         color = marks.lines[0].get_color()
         spot = end["L"] * 1.1, end["N_star"]
-        ax.text(*spot, arm, color=color, va="center", fontsize=8)
+        sides = {"va": "center"}
+        if end["L"] == 256:  # other lines go on
+            spot = end["L"] * 0.9, end["N_star"] * 1.4
+            sides = {"va": "bottom", "ha": "right"}
+        ax.text(*spot, arm, color=color, fontsize=8, **sides)
     ax.text(120, 48, LEAST, fontsize=8)
     return drawn
 

@@ -34,7 +34,7 @@ studies: [capacity, mlp, bound, phase, pool, noise, zipf, phase-mlp, map,
 searches: [law, law-exact, law-long, embeddings, sensitivity, width, storage,
   storage-long, held-out, orthogonal, width-gaussian, width-undecided, structure,
   first-steps, first-steps-long, first-steps-training-long, first-steps-held-out,
-  steps, steps-training]
+  steps, steps-wide, steps-long, many-steps, steps-training]
 sections whose tables take seconds:
 - "results/steps.md: One or many first and last steps"
 - "results/steps.md: Short sequences"
