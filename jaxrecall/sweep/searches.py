@@ -305,7 +305,8 @@ class Searches:
         Each cell is assumed to need the usual number of runs. Its crossing is assumed
         to be in the middle of the range.
         """
-        _, _, seconds = self._cost(RUNS_PER_CELL, in_the_middle=True)
+        usual = min(RUNS_PER_CELL, self.search.max_runs)
+        _, _, seconds = self._cost(usual, in_the_middle=True)
         return seconds
 
     def worst_case(self) -> tuple[int, float, float]:
