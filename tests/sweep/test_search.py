@@ -709,6 +709,17 @@ def test_the_valid_part_of_a_range_is_searched(tmp_path, sets, levels, bounded):
     assert cell.warning == bounded
 
 
+def test_the_likely_time_of_a_search_is_not_above_its_longest(tmp_path):
+    sets = [
+        "blocks=[{axes: {V: 8, d: 8, N: 64}}]",
+        "search={axis: eta, from: 0.1, to: 1}",
+    ]
+    grid = along(tmp_path, *sets, "search.max_runs=40")
+    rounds = Searches(grid, {})
+    *_, longest = rounds.worst_case()
+    assert rounds.likely_seconds() <= longest
+
+
 def test_programs_of_a_range_of_64_are_two(tmp_path):
     """Not one for each size: with what runs fall back on four."""
     many = {"V": (16, 1024), "d": (2, 128), "m": (16, 1024)}
