@@ -1,8 +1,8 @@
 """Training of V_mat and W_KQ from zero, compared with the three steps and the bound.
 
 The data is in the studies results/study/first-steps-training-long (V = d = 64, 256
-steps), in steps-training and steps-training-momentum (several
-numbers of steps), and in steps-training-rates. The trigger is in the key only.
+steps), in steps-training and steps-training-momentum (several numbers of steps), and in
+steps-training-rates. The trigger is in the key only.
 """
 
 from functools import cache
