@@ -66,7 +66,7 @@ study: .venv/installed-dev  ## run most of the shipped studies, two at a time, a
 	$(BIN)/python results/figures.py
 	@echo "Studies left out (make study-long runs them): $(LONG_STUDIES)"
 
-study-long: .venv/installed-dev  ## run the studies that `make study` leaves out, two at a time, three to five hours on 2 cores
+study-long: .venv/installed-dev  ## run the studies that `make study` leaves out, two at a time, about six hours on 2 cores
 	$(MAKE) --jobs 2 $(LONG_STUDIES:%=results/study/%/table.parquet)
 
 LONG_PAPERS := muon muon-iterates muon-two-steps
