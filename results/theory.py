@@ -176,10 +176,11 @@ def several_last_steps():
     return after_last_steps()
 
 
-@as_table(["study"], ERRORS | {"largest": largest_abs})
+@as_table(["last steps"], ERRORS | {"largest": largest_abs})
 def several_last_steps_errors():
     """N* after 65 last steps, trigger in the key only: ln(theory / observed)."""
-    return after_last_steps().dropna(subset=["N_star", "predicted"])
+    cells = after_last_steps().dropna(subset=["N_star", "predicted"])
+    return cells.assign(**{"last steps": 65})
 
 
 def covered_N(model):

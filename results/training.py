@@ -1,8 +1,8 @@
 """Training of V_mat and W_KQ from zero, compared with the three steps and the bound.
 
 The data is in the studies results/study/first-steps-training-long (V = d = 64, 256
-steps), in steps-training and steps-training-momentum (several numbers of steps), and in
-steps-training-rates. The trigger is in the key only.
+steps), steps-training (several numbers of steps) and steps-training-rates. The trigger
+is in the key only.
 """
 
 from functools import cache
@@ -104,9 +104,8 @@ def along_L():
 
 @cache
 def by_steps():
-    """Returns N* of every cell of the studies of the number of steps."""
-    studies = ["steps-training", "steps-training-momentum"]
-    cells = pd.concat(map(searched, studies), ignore_index=True)
+    """Returns N* of every cell of the study of the number of steps."""
+    cells = searched("steps-training")
     samples = cells["pool"].isna().map({True: "independent", False: "pool"})
     name = cells["optimizer"].str.partition("(")[0]
     by_formula = 8 * cells["V"] ** 2 / ((1 + cells["V"] / cells["d"]) * cells["steps"])
