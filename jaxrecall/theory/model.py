@@ -248,7 +248,7 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
         if name in SAME_AS:
             covered = f"that of {SAME_AS[name]}"
         elif name in FIELDS:
-            covered = repr(FIELDS[name].default)
+            covered = repr(plain(FIELDS[name].default))
         raise TheoryError(
             f"{name}: got {plain(given[name])!r}; covered by theory: {covered}"
         )
