@@ -83,16 +83,15 @@ def rates(
         if not (rate is None or isinstance(rate, Array | np.ndarray)):
             numbers[name] = rate
     point.replace(**numbers)  # checks them
-    given = point.given
     eta = point.eta if eta is None else eta
     if gamma is None and kappa is None:
-        gamma = given.gamma
+        gamma = point.gamma if "gamma" in point.given else None
     if gamma is None:
         kappa = point.kappa if kappa is None else kappa
         scale: Rate = gamma_per_kappa(point.L, point.V, eta, point.first_steps)
         gamma = kappa * scale
     if gamma2 is None:
-        gamma2 = gamma if given.gamma2 is None else given.gamma2
+        gamma2 = point.gamma2 if "gamma2" in point.given else gamma
     return Rates(eta, gamma, gamma2)
 
 

@@ -28,17 +28,14 @@ def make_point(values: Mapping[str, Any]) -> Point:
         PointError: a field is not allowed, as for `Point`, or the law lacks a
             parameter.
     """
-    fields: dict[str, Any] = {}
+    fields = {name: value for name, value in values.items() if "." not in name}
     parameters: dict[str, dict[str, object]] = {}
     problems = []
     named = set()
     for name, value in values.items():
-        field, dot, parameter = name.partition(".")
-        if not dot:
-            fields[name] = value
+        if name in fields or value is None:
             continue
-        if value is None:
-            continue
+        field, _, parameter = name.partition(".")
         named.add(name)
         parameters.setdefault(field, {})[parameter] = value
         if field not in LAW_FIELDS:
@@ -91,7 +88,7 @@ def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]
 def _law_columns(point: Point) -> dict[str, LawColumn]:
     """Returns a dict from dotted name to column, for the laws of a point."""
     names = ["embedding", "tokens", "activation", "optimizer"]
-    names += [name for name in SAME_AS if getattr(point.given, name) is not None]
+    names += [name for name in SAME_AS if name in point.given]
     columns: dict[str, LawColumn] = {}
     for name in names:
         if law := getattr(point, name):

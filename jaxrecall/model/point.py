@@ -16,9 +16,9 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache, cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
 from .activations import Activation, NoActivation, activations
@@ -119,7 +119,8 @@ def _law(
 ) -> Any:
     """Declares a field whose value is a law of a family."""
     names = partial(law_names, family.field)
-    return declared(kind, legend, default, symbol, names, law=family)
+    law = default and find_law(family, default)
+    return declared(kind, legend, law, symbol, names, law=family)
 
 
 def _clash(
@@ -154,8 +155,6 @@ class Data:
 
     The pool and the token laws also enter the id if they differ from their defaults.
     """
-
-    in_id: ClassVar = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
 
     root_seed: int = declared(
         "draws", "root of every random number", 0, low=0, high=MAX_SEED
@@ -232,8 +231,6 @@ class Architecture:
     embedding_out only if it differs from embedding.
     """
 
-    in_id: ClassVar = ("d", "m", "embedding", "activation", "trigger_in_value")
-
     d: int = declared("size", "embedding width", low=1, high=2**16)
     m: int = declared(
         "size", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20
@@ -281,8 +278,6 @@ class Recipe:
 
     All fields except kappa enter the id, because gamma already determines kappa.
     """
-
-    in_id: ClassVar = ("eta", "gamma", "gamma2", "exact")
 
     eta: float = declared("rate", "rate of step 1", 1e-3, low=0.0, open_low=True)
     gamma: float = declared("rate", "rate of step 2; give this or kappa", None, low=0.0)
@@ -338,8 +333,6 @@ class Training:
     = 0 and W_KQ = 0. The optimiser descends the same loss until the run has made
     `steps` gradient steps in total. Each recorded step is a row of its own.
     """
-
-    in_id: ClassVar = ("steps", "start", "optimizer", "lr", "lr_attention", "trains")
 
     steps: int = declared(
         "traced",
@@ -412,8 +405,6 @@ class Evaluation:
     A switch changes no other column, and enters the id only if it is on.
     """
 
-    in_id: ClassVar = ("n_test",)
-
     n_test: int = declared("traced", "test sequences", 2048, low=1, high=2**30)
     diagnose: bool = declared(
         "static",
@@ -424,6 +415,17 @@ class Evaluation:
         "static", "recover the labels from the gradient of step 1 alone (m = 0)", False
     )
 
+
+IN_ID = frozenset(
+    (
+        *("root_seed", "V", "N", "L", "fresh_batches", "streams"),
+        *("d", "m", "embedding", "activation", "trigger_in_value"),
+        *("eta", "gamma", "gamma2", "exact", "n_test"),
+    )
+)
+"""The fields that enter the id of every point. All other fields enter it if they are
+off their default.
+"""
 
 KAPPA = 100.0
 """The default of kappa if neither kappa nor gamma is given."""
@@ -443,19 +445,15 @@ def gamma_per_kappa(L: int, V: int, eta: Any, first_steps: int = 1) -> Any:
     return float(L**2 * V) / (eta * first_steps)
 
 
-class Given(NamedTuple):
-    """The values that the user gave for fields that can otherwise be derived from other
-    fields.
-
-    A field that was not given is None.
-    """
-
-    kappa: float | None
-    gamma: float | None
-    gamma2: float | None
-    lr_attention: float | None
-    embedding_out: EmbeddingLaw | None
-    noise_tokens: TokenLaw | None
+DERIVED = (
+    "kappa",
+    "gamma",
+    "gamma2",
+    "lr_attention",
+    "embedding_out",
+    "noise_tokens",
+)
+"""The fields that are derived from other fields unless they are given."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -475,105 +473,69 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         >>> point.gamma, point.replace(N=2048, m=128, activation="gelu")
     """
 
-    records: ClassVar = (Data, Architecture, Recipe, Training, Evaluation)
+    given: tuple[str, ...] = field(init=False)
+    """The names in DERIVED of the fields that were given."""
 
-    given: Given = field(init=False, compare=False)
-    """The given values of the fields that can be derived from other fields."""
-
-    named: frozenset[str] = field(default=frozenset(), init=False, compare=False)
+    named: frozenset[str] = field(default=frozenset(), init=False)
     """The parameters of laws that a grid names. They are columns even at their
     defaults.
     """
 
-    if not TYPE_CHECKING:  # type checkers use the generated constructor
+    def _complete(self, **given: object) -> None:
+        """Sets the attributes. A field at its default remains an attribute of the
+        class, so a point stores only what differs.
 
-        def __new__(cls, *_: object, **given: object) -> Point:
-            problems = []
-            for name in given:
-                if name not in FIELDS:
-                    allowed = f"{suggest(name, FIELDS)}; allowed: {', '.join(FIELDS)}"
-                    problems.append(Problem(name, f"is no field{allowed}"))
-            if problems:
-                raise PointError(problems)
-            return super().__new__(cls)
-
-    def __post_init__(self) -> None:
-        self._set(self._checked())
-        self._set({"given": Given(*map(self.__dict__.get, Given._fields))})
-        self._set(self._resolved())
+        Raises PointError.
+        """
         problems: list[Problem] = []
+        for name in given:
+            if name not in FIELDS:
+                allowed = f"{suggest(name, FIELDS)}; allowed: {', '.join(FIELDS)}"
+                problems.append(Problem(name, f"is no field{allowed}"))
+        if problems:
+            raise PointError(problems)
+        stored = self.__dict__
+        stored.update(_checked(given))
+        stored["given"] = tuple(name for name in DERIVED if name in stored)
+        self._resolve()
         for record in (Data, Architecture, Training, Recipe):
             problems += record.problems(self)
         problems += _uncovered(self)
         if problems:
             raise PointError(problems)
 
-    def _set(self, values: Mapping[str, object]) -> None:
-        """Sets attributes while the point is constructed. The point is frozen
-        afterwards.
-        """
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    if not TYPE_CHECKING:  # type checkers use the generated constructor
+        __init__ = _complete
 
-    def _checked(self) -> dict[str, Any]:
-        """Returns a dict with the checked values of all laws, and of all other fields
-        that are off their default.
-
-        Raises PointError.
+    def _resolve(self) -> None:
+        """Sets the fields that are derived from the given ones. Without further steps,
+        the fields of such steps have their defaults.
         """
-        problems: list[Problem] = []
-        checked = {}
-        for name, default in DEFAULTS.items():
-            value = getattr(self, name)
-            if value is default and (name not in LAW_FIELDS or default is None):
-                continue
-            is_token = name == "N" and as_number(self.L, int) == 1
-            has_many = is_token or self.pool is not None
-            checked[name] = checked_field(name, value, has_many, problems)
-        if None not in (self.kappa, self.gamma):
-            both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
-            message = f"got {both}; give one, the other follows"
-            problems.append(Problem("kappa", message))
-        if problems:
-            raise PointError(problems)
-        return checked
-
-    def _resolved(self) -> dict[str, object]:
-        """Returns a dict from name to value for the fields that are derived from the
-        given ones.
-        """
-        resolved: dict[str, object] = {}
+        stored = self.__dict__
         for name, of in SAME_AS.items():
-            resolved[name] = getattr(self, name) or getattr(self, of)
+            stored[of] = getattr(self, of)
+            stored[name] = getattr(self, name) or stored[of]
         if self.m == 0:
-            resolved["activation"] = NoActivation()
-        return resolved | self._resolved_rates() | self._resolved_training()
-
-    def _resolved_rates(self) -> dict[str, float]:
-        """Returns gamma, kappa and gamma2 as numbers."""
-        given = self.given
+            stored["activation"] = NoActivation()
         scale = gamma_per_kappa(self.L, self.V, self.eta, self.first_steps)
-        if given.gamma is not None:
-            gamma, kappa = given.gamma, given.gamma / scale
+        if self.gamma is None:
+            stored["kappa"] = KAPPA if self.kappa is None else self.kappa
+            stored["gamma"] = self.kappa * scale
         else:
-            kappa = KAPPA if given.kappa is None else given.kappa
-            gamma = kappa * scale
-        gamma2 = gamma if given.gamma2 is None else given.gamma2
-        return {"gamma": gamma, "kappa": kappa, "gamma2": gamma2}
-
-    def _resolved_training(self) -> dict[str, object]:
-        """Returns the fields of further steps with their derived values. Without
-        further steps, the values are the defaults.
-        """
+            stored["kappa"] = self.gamma / scale
+        if self.gamma2 is None:
+            stored["gamma2"] = self.gamma
         if not self.trains_on:
-            return {name: DEFAULTS[name] for name in TRAINING if name != "steps"}
-        trains, attention = self.trains or "VW", self.lr_attention
-        if attention is None:
-            attention = self.lr
-        if trains == "V":
-            attention = 0.0
-        optimizer = self.optimizer or find_law(OptimizerLaw, "sgd")
-        return {"optimizer": optimizer, "trains": trains, "lr_attention": attention}
+            for name in TRAINING:
+                stored.pop(name, None)
+            stored["steps"] = RECIPE_STEPS
+            return
+        stored["optimizer"] = self.optimizer or find_law(OptimizerLaw, "sgd")
+        stored["trains"] = self.trains or "VW"
+        if self.lr_attention is None:
+            stored["lr_attention"] = self.lr
+        if self.trains == "V":
+            stored["lr_attention"] = 0.0
 
     def __repr__(self) -> str:
         values = (f"{name}={value!r}" for name, value in self.values().items())
@@ -593,8 +555,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return hash(self.point_id)
 
     def _key(self) -> tuple[object, ...]:
-        follows = self.given.gamma is None, self.given.gamma2 is None
-        return *follows, *(getattr(self, name) for name in FIELDS)
+        given = "gamma" in self.given, "gamma2" in self.given
+        return *given, *(getattr(self, name) for name in FIELDS)
 
     @property
     def trains_on(self) -> bool:
@@ -634,8 +596,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     @property
     def laws(self) -> dict[str, Law]:
         """Returns a dict from field name to law, without fields that are None."""
-        every = {name: getattr(self, name) for name in LAW_FIELDS}
-        return {name: law for name, law in every.items() if law is not None}
+        return {name: law for name in LAW_FIELDS if (law := getattr(self, name))}
 
     def values(self) -> dict[str, Any]:
         """Returns a dict from field name to value, in the form that rows contain. A law
@@ -647,18 +608,15 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """Returns a dict from field name to value. It contains the fields that enter
         the id.
 
-        These are the fields in `in_id` of each record, and all other fields that are
-        off their default. A field that a later version adds therefore changes no id.
-        kappa never enters, because gamma determines it.
+        These are the fields in IN_ID, those of further steps if there are such steps,
+        and all other fields that are off their default. A field that a later version
+        adds therefore changes no id. kappa never enters, because gamma determines it.
         """
-        always: list[str] = []
-        for record in self.records:
-            if self.trains_on or record is not Training:
-                always += record.in_id
-        names = dict.fromkeys([*always, *self.unusual_fields])
-        names.pop("kappa", None)
-        identity: dict[str, object] = {}
-        for name in names:
+        names = IN_ID.union(self.unusual_fields)
+        if self.trains_on:
+            names |= _FURTHER
+        identity = {}
+        for name in names - {"kappa"}:
             value = getattr(self, name)
             identity[name] = value.identity() if isinstance(value, Law) else value
         return identity
@@ -666,7 +624,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
-        return unknown_names({name: getattr(self, name) for name in FIELDS})
+        stored = self.__dict__
+        return unknown_names({name: stored[name] for name in FIELDS if name in stored})
 
     @cached_property
     def point_id(self) -> str:
@@ -729,10 +688,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {name: plain(value) for name, value in self._arguments().items()}
 
     def _arguments(self) -> dict[str, Any]:
-        follows = {
-            name for name, value in self.given._asdict().items() if value is None
-        }
-        return {name: getattr(self, name) for name in FIELDS if name not in follows}
+        names = [name for name in FIELDS if name in self.given or name not in DERIVED]
+        return {name: getattr(self, name) for name in names}
 
     def replace(self, **changes: Any) -> Point:
         """Returns a changed copy. Rates that were derived from other fields are derived
@@ -752,8 +709,46 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         parameters are at their defaults.
         """
         other = copy.copy(self)
-        other._set({"named": frozenset(parameters)})
+        other.__dict__["named"] = frozenset(parameters)
         return other
+
+
+def _checked(given: Mapping[str, object]) -> dict[str, Any]:
+    """Returns a dict with the checked values of the given fields, without those at
+    their default.
+
+    Raises PointError.
+    """
+    has_many = given.get("pool") is not None or as_number(given.get("L"), int) == 1
+    problems: list[Problem] = []
+    checked = {}
+    for name, value in {**REQUIRED, **given}.items():
+        if value is DEFAULTS[name]:
+            continue
+        if isinstance(value, int | float):
+            checked[name], more = _checked_number(name, value, has_many)
+            problems += more
+        else:
+            checked[name] = checked_field(name, value, has_many, problems)
+    if None not in (given.get("kappa"), given.get("gamma")):
+        both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
+        message = f"got {both}; give one, the other follows"
+        problems.append(Problem("kappa", message))
+    if problems:
+        raise PointError(problems)
+    return checked
+
+
+@lru_cache(2**16, typed=True)
+def _checked_number(
+    name: str, value: float, has_many: bool
+) -> tuple[Any, list[Problem]]:
+    """Returns the value of a field and its problems, as `checked_field` gives them.
+
+    The points of a grid share the values of its axes, which are so checked once.
+    """
+    problems: list[Problem] = []
+    return checked_field(name, value, has_many, problems), problems
 
 
 def unusual(values: Mapping[str, object]) -> dict[str, object]:
@@ -763,8 +758,6 @@ def unusual(values: Mapping[str, object]) -> dict[str, object]:
     follow = {"root_seed"}
     if "kappa" in values:
         follow.add("gamma")
-    if values.get("m") == 0:
-        follow.add("activation")
     if values.get("gamma2") == values.get("gamma"):
         follow.add("gamma2")
     usual = {"kappa": KAPPA, "pool": 0, "batch": 0}
@@ -820,14 +813,13 @@ def _uncovered(point: Point) -> Iterable[Problem]:
     The problem is about the first field that is off its default and that the part does
     not cover.
     """
-    off = unknown_fields(point, () if point.trains_on else TRAINING)
-    taken = {*COVERED.keys() - FIELDS.keys(), *off}
-    if point.trains_on:
-        taken.add("steps")
+    off = point.unusual_fields
+    taken = {*off, "steps"} if point.trains_on else off
     for part, covered in COVERED.items():
-        name = next((name for name in off if name not in covered), None)
-        if part not in taken or name is None:
+        is_taken = part in taken or part not in FIELDS
+        if covered.issuperset(off) or not is_taken:
             continue
+        name = next(name for name in off if name not in covered)
         usual = _usual(name)
         if part in FIELDS:
             got = f"{_got_with(point, part, [name])}; allowed where {usual}"
@@ -842,7 +834,7 @@ def _usual(name: str) -> str:
     """Returns the text of a grid condition that is true if a field is at its
     default.
     """
-    default = DEFAULTS[name]
+    default = plain(DEFAULTS[name])
     if name in SAME_AS:
         return f"{name} == {SAME_AS[name]}"
     if default is None or default is False:
@@ -950,6 +942,12 @@ embedding_out has the family EmbeddingLaw.
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}
 
+REQUIRED = {name: None for name, default in DEFAULTS.items() if default is MISSING}
+"""The fields without a default, each with the value None, which is refused."""
+
+TRAINING = tuple(f.name for f in fields(Training))
+"""The names of the fields of further steps."""
+
 EVALUATION = frozenset(
     {"root_seed", "streams", "n_test", "exact", "diagnose", "decoders"}
 )
@@ -974,7 +972,7 @@ _EVERYWHERE = EVALUATION | {
 }
 _EVERYWHERE |= {"eta", "gamma", "gamma2", "kappa", "first_steps", "pool"}
 _TOKENS = {"tokens", "noise_tokens"}
-_FURTHER = {*Training.in_id}
+_FURTHER = {"steps", "start", "optimizer", "lr", "lr_attention", "trains"}
 
 COVERED: dict[str, frozenset[str]] = {
     **dict.fromkeys(
@@ -1003,9 +1001,6 @@ OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}
 """The fields that may have any value in an associative memory. At L = 1, a sample is
 then a token with the label that pi assigns to this token.
 """
-
-TRAINING = tuple(f.name for f in fields(Training))
-"""The names of the fields of further steps."""
 
 
 def fields_of_kind(*kinds: Kind) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ import numpy as np
 
 from ..model.laws import Law
 from ..model.laws.tokens import token_probabilities
-from ..model.point import EVALUATION, Point, unknown_fields
+from ..model.point import EVALUATION, Point
 from ..model.values import Numbers
 
 MAX_COUNTED_V = 2048
@@ -150,7 +150,8 @@ def _shortcut_may_pay(point: Point) -> bool:
 
 
 def _is_covered(point: Point, *also: str) -> bool:
-    return point.exact == "guarded" and not unknown_fields(point, KNOWN.union(also))
+    known = KNOWN.union(also)
+    return point.exact == "guarded" and known.issuperset(point.unusual_fields)
 
 
 def may_group_steps(point: Point) -> bool:

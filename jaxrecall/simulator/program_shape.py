@@ -7,7 +7,7 @@ One program runs every point that fits its shape.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ..model.activations import Activation
@@ -330,7 +330,7 @@ class Shape:
         fields = _static_fields(point)
         if fields["exact_sizes"]:
             V, d, m = point.V, point.d, point.m
-        return Shape(V, d, m, form=form_for(point, V).name, **fields)
+        return _shape(V, d, m, form=form_for(point, V).name, **fields)
 
     @staticmethod
     def with_columns(point: Point, columns: tuple[OwnColumn, ...]) -> Shape:
@@ -358,6 +358,10 @@ class Shape:
         """
         V, d, m = (padded_size(size, 16) for size in (point.V, point.d, point.m))
         return Shape.sized(point, V, d, m)
+
+
+_shape = lru_cache(4096)(Shape)
+"""Makes a shape. The points of a grid have few shapes, and each is made once."""
 
 
 def _power_of_two(size: int) -> int:

@@ -118,7 +118,6 @@ def test_shortcuts_and_theory_do_not_take_a_field_that_all_parts_cover(
 ):
     for part, covered in with_toy.COVERED.items():
         monkeypatch.setitem(with_toy.COVERED, part, covered | {"toy"})
-    monkeypatch.setattr(forms, "unknown_fields", with_toy.unknown_fields)
     for kw, exact in (({}, "full"), ({"pool": 4}, "pool-full")):
         usual, toy = (
             with_toy.Point(**with_toy.small, **kw, eta=1e-6, toy=value)

@@ -304,11 +304,9 @@ def _varying(
     """
     searched = file.search.axis if file.search else ""
     following = set().union(*(block.followers(searched) for block in file.blocks))
-    values = {}
-    for name in file.written:
-        if name in names and name not in following:
-            values[name] = set[Plain]()
-    for name in list(values):
+    written = [name for name in file.written if name in names and name not in following]
+    values = {name: set[Plain]() for name in written}
+    for name in written:
         for point in points:
             for column, value in _columns_of(names, point, name).items():
                 values.setdefault(column, set()).add(value)

@@ -55,7 +55,7 @@ class Names:
             if declared.default is MISSING:
                 self.required.append(name)
             elif declared.default is not None:
-                self.defaults[name] = declared.default
+                self.defaults[name] = plain(declared.default)
             if name != "root_seed":
                 self.in_base.append(name)
                 if self.type(name) in ("int", "float"):

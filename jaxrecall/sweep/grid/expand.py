@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
-from .document import Document, Location, Mistake, Plain, show, without
+from .document import Document, Location, Mistake, Plain, show
 from .expr import Expression, names_in
 from .file import Block, GridFile, Search
 
@@ -115,7 +115,7 @@ def expand(document: Document, file: GridFile, names: Names) -> dict[str, Any]:
             if len(counted.found) > most:
                 raise _too_many(document, file, n_raw)
     if counted.faults:
-        raise document.refused(counted.mistakes())
+        raise document.refused(counted.mistakes(n_raw))
     if not counted.found:
         raise document.refused(map(_excludes_all, blocks))
     points = tuple(counted.found.values())
@@ -142,7 +142,6 @@ class _Counted:
     is a dict from the id of a point to the helpers to keep.
     """
 
-    n_rows: int = 0
     n_found: int = 0
     found: dict[Plain, AnyPoint] = field(default_factory=dict)
     faults: dict[tuple[Location, str, str], str] = field(default_factory=dict)
@@ -150,10 +149,9 @@ class _Counted:
     kept: dict[str, NamedValues] = field(default_factory=dict)
 
     def add(self, made: AnyPoint) -> None:
-        """Counts a row, and the point or line that was made from the row. If where
-        lines excluded the point, `made` is None and only the row is counted.
+        """Counts the point or line that was made from a row. If where lines excluded
+        the point, `made` is None.
         """
-        self.n_rows += 1
         if made is not None:
             is_line = isinstance(made, SearchLine)
             self.found.setdefault(made.identity if is_line else made.point_id, made)
@@ -162,7 +160,6 @@ class _Counted:
     def add_faults(
         self, block: _ExpandedBlock, row: NamedValues, error: PointError
     ) -> None:
-        self.n_rows += 1
         for problem in error.problems:
             remedy = problem.where or problem.allowed or problem.got.split(", at ")[0]
             kind = block.location_of(problem.argument), problem.argument, remedy
@@ -170,8 +167,8 @@ class _Counted:
                 self.faults[kind] = block.about(problem, row)
             self.n_faulty[kind] += 1
 
-    def mistakes(self) -> Iterator[Mistake]:
-        of_all = f"of {plural(self.n_rows, 'point')} cannot be simulated"
+    def mistakes(self, n_raw: int) -> Iterator[Mistake]:
+        of_all = f"of {plural(n_raw, 'point')} cannot be simulated"
         for kind, about in self.faults.items():
             location, *_ = kind
             yield location, f"{self.n_faulty[kind]} {of_all}{about}"
@@ -340,8 +337,9 @@ class _ExpandedBlock:
         if candidate.point is not None or candidate.problems:
             return
         arguments = {}
-        for name, value in without(None, candidate.values).items():
-            if name in self.names or name == "root_seed":
+        for name, value in candidate.values.items():
+            is_usual = value is None or value is self.names.defaults.get(name)
+            if not is_usual and name in self.names:
                 arguments[name] = value
         for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:
