@@ -115,7 +115,7 @@ def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
 
     def one(run: Inputs) -> Columns:
         values, words = run
-        point = SimpleNamespace(**dict(static), **values)
+        point = SimpleNamespace(**(values | dict(static)))
         columns = _checked(simulator, simulator.call(point, run_key(words)))
         names[:] = columns
         for name, value in columns.items():

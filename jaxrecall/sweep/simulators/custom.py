@@ -11,13 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from itertools import product
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,11 @@ from ...model.columns import LIST, Row
 from ...model.point import MAX_SEED, Run
 from ...model.source import source_digest
 from ...model.values import checked_value, declared, to_12_digits
+from ..running.progress import Failure
 from . import OF_THRESHOLDS, Cost, Loaded, Program, Room, Rows
+
+if TYPE_CHECKING:
+    from ...simulator.custom_runs import Traced
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """A dict from Python types to the Arrow types of fields and columns."""
@@ -358,9 +362,46 @@ class Simulator:
             return room.batch or custom_runs.MAX_VMAPPED
         if not self.jit:
             return 1
-        if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
+        if self.trace(program, room.precision).in_turn:
             return 1
         return custom_runs.vmapped_width(room.n_started, room.batch)
+
+    def trace(self, program: StaticProgram, precision: str) -> Traced:
+        """Returns the function of a run as JAX traces it.
+
+        Raises UsageError if the function can only be traced with more static fields.
+        """
+        from ...simulator import custom_runs
+
+        def with_static(names: Iterable[str]) -> Traced:
+            further = [(name, getattr(program.point, name)) for name in names]
+            static = *program.static, *further
+            return custom_runs.traced(self, static, precision, x64())
+
+        def is_traceable(names: Iterable[str]) -> bool:
+            try:
+                with_static(names)
+            except Exception:  # the user's function may raise anything
+                return False
+            return True
+
+        try:
+            return with_static(())
+        except Exception as error:
+            needed = list(self.traced)
+            if not is_traceable(needed):
+                raise
+            for name in self.traced:
+                others = [other for other in needed if other != name]
+                if is_traceable(others):
+                    needed = others
+            names = tuple(self.static + needed)
+            raise UsageError(
+                f"static: got {tuple(self.static)}; {self.name} needs the value of"
+                f" {' and '.join(needed)} when it is compiled, such as for a shape, a"
+                f" Python if or NumPy; allowed: static={names}, or jax.numpy there"
+                f" ({Failure.of(error).where})"
+            ) from error
 
     def run(self, program: Any, width: int, room: Room) -> Loaded:
         """Returns the program ready to run, after compiling it if necessary. Raises
@@ -603,7 +644,7 @@ class CustomPoint:
     def program(self) -> StaticProgram:
         """The program that is compiled for the point."""
         static = [(name, getattr(self, name)) for name in self.simulator.static]
-        return StaticProgram(self.simulator.name, tuple(static))
+        return StaticProgram(self.simulator.name, tuple(static), self)
 
     def as_given(self) -> dict[str, Any]:
         """Returns a dict of the arguments that create this point again."""
@@ -647,6 +688,8 @@ class StaticProgram(Program):
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
+    point: CustomPoint = field(compare=False)
+    """A point of the program."""
 
     def __str__(self) -> str:
         static = [f"{name}={value}" for name, value in self.static]
