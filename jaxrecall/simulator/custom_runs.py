@@ -19,9 +19,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..errors import OutOfMemory
+from ..model import keys
 from ..model.columns import Row
 from ..model.point import Run
-from .program import (
+from .device import (
     MAX_PROGRAMS,
     compile,
     looped,
@@ -63,30 +64,31 @@ Columns = dict[str, Any]
 """A dict from columns to arrays, which JAX traces."""
 
 Inputs = tuple[dict[str, Any], Any]
-"""The traced fields of a run, and the integers of `words_of`; or those of a batch."""
+"""The traced fields of a run, and the data of its key; or those of a batch."""
 
 
-def words_of(run: Run) -> tuple[int, int, int]:
-    """Returns the three integers from which the key of a run is computed: the root
-    seed, the seed, and a number of the point. The third integer is 0 if streams are
-    common.
-    """
-    point, stream = run.point, 0
-    if point.streams == "independent":
-        stream = int(point.point_id[:8], 16)
-    return point.root_seed, run.seed, stream
-
-
-@partial(jax.jit, inline=True)
-def run_key(words: jax.Array) -> jax.Array:
-    """Returns the key of a run, computed from the three integers of `words_of`.
+def key_data(run: Run) -> np.ndarray:
+    """Returns (1, 2) uint32: the data of the key of a run.
 
     If streams are common, the key equals that of this package's own runs with the same
-    root seed and seed.
+    root seed and seed. Otherwise a number of the point also enters the key.
     """
-    root, seed, stream = words
-    common = jax.random.fold_in(jax.random.key(root, impl="threefry2x32"), seed)
-    return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
+    point = run.point
+    common = _common_key(point.root_seed, run.seed)
+    if point.streams == "common":
+        return common
+    return keys.fold_on_host(common, np.array([int(point.point_id[:8], 16)], np.uint32))
+
+
+@lru_cache(2**12)
+def _common_key(root_seed: int, seed: int) -> np.ndarray:
+    root = np.array([[0, root_seed]], np.uint32)  # jax.random.key
+    return keys.fold_on_host(root, np.array([seed], np.uint32))
+
+
+def wrapped(data: Any) -> jax.Array:
+    """Returns the key of a run, or the keys of a batch, from the data (..., 2)."""
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 class Traced(NamedTuple):
@@ -108,15 +110,15 @@ class Traced(NamedTuple):
 @lru_cache(MAX_PROGRAMS)
 def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
     """Returns the function that computes the columns of a run from its traced fields
-    and the integers of `words_of`.
+    and the data of its key.
     """
 
     names: list[str] = []
 
     def one(run: Inputs) -> Columns:
-        values, words = run
+        values, data = run
         point = SimpleNamespace(**(values | dict(static)))
-        columns = _checked(simulator, simulator.call(point, run_key(words)))
+        columns = _checked(simulator, simulator.call(point, wrapped(data)))
         names[:] = columns
         for name, value in columns.items():
             columns[name] = jnp.asarray(jnp.nan if value is None else value)
@@ -133,11 +135,11 @@ def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
 
 
 def _zeros(simulator: Any, n_runs: int) -> Inputs:
-    """Returns arrays of zeros for the traced fields and the integers of `words_of`."""
+    """Returns arrays of zeros for the traced fields and the data of keys."""
     values = {}
     for name, kind in simulator.traced.items():
         values[name] = np.zeros(n_runs, jax.dtypes.canonicalize_dtype(DTYPES[kind]))
-    return values, np.zeros((n_runs, 3), np.uint32)
+    return values, np.zeros((n_runs, 2), np.uint32)
 
 
 def _work(jaxpr: Any) -> np.ndarray:
@@ -233,12 +235,12 @@ def _together(
 ) -> list[Row]:
     """Returns the columns of the runs. Idle slots contain the last run."""
     used, batch, active = place(runs, runs[-1], most, n_devices)
-    values, words = _zeros(simulator, most)
+    values, data = _zeros(simulator, most)
     for name, array in values.items():
         array[:] = [getattr(run.point, name) for run in batch]
-    words[:] = list(map(words_of, batch))
+    data[:] = np.concatenate([*map(key_data, batch)])
     with memory_errors():
-        columns = jax.device_get(program((values, words), active))
+        columns = jax.device_get(program((values, data), active))
     return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]
 
 
@@ -252,7 +254,7 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
             return _called_together(simulator, runs)
         rows = []
         for run in runs:
-            key = run_key(np.array(words_of(run), np.uint32))
+            [key] = wrapped(key_data(run))
             rows.append(_checked(simulator, simulator.call(run.point, key)))
         return rows
 
@@ -261,8 +263,8 @@ def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
     fields = runs[0].point.as_given()
     for name in simulator.traced:
         fields[name] = np.array([getattr(run.point, name) for run in runs])
-    keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
-    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), keys))
+    of_runs = wrapped(np.concatenate([*map(key_data, runs)]))
+    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), of_runs))
     shared = {"step": columns.pop("step")} if "step" in columns else {}
     for name, value in columns.items():
         columns[name] = np.asarray(value)

@@ -51,11 +51,6 @@ are those of that column. None means nonfinite, and NaN means that the row has n
 """
 
 
-def as_known(value: float | None, status: str) -> float | None:
-    """Returns the value in `KnownAccuracies` for a row with this value and status."""
-    return math.nan if value is None and status != "nonfinite" else value
-
-
 @dataclass(eq=False, kw_only=True)
 class SearchedCell(CellSearch):
     """The search of one cell for one theta, with the points along the searched axis.

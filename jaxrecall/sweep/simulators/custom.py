@@ -388,13 +388,9 @@ class Simulator:
         try:
             return with_static(())
         except Exception as error:
-            needed = list(self.traced)
-            if not is_traceable(needed):
+            if not is_traceable(self.traced):
                 raise
-            for name in self.traced:
-                others = [other for other in needed if other != name]
-                if is_traceable(others):
-                    needed = others
+            needed = [n for n in self.traced if not is_traceable({*self.traced} - {n})]
             names = tuple(self.static + needed)
             raise UsageError(
                 f"static: got {tuple(self.static)}; {self.name} needs the value of"
@@ -408,7 +404,7 @@ class Simulator:
         OutOfMemory if the memory does not suffice.
         """
         from ...simulator import custom_runs
-        from ...simulator.program import on_cpu, provenance
+        from ...simulator.device import on_cpu, provenance
 
         columns_of, most = partial(custom_runs.call_plain, self, room.precision), width
         if self.jit:
@@ -454,14 +450,7 @@ class Simulator:
         except OutOfMemory:
             raise
         except Exception as error:  # an error of the user's function
-            if not type(error).__name__.endswith("FloatingPointError"):
-                return [error] * len(runs)
-            if len(runs) == 1:
-                on = f"JAX_DEBUG_NANS or JAX_DEBUG_INFS is on: {error}"
-                return [FloatingPointError(on)]
-            # only the runs fail in which JAX finds such a number
-            alone = partial(self._batch, columns_of, provided)
-            return [outcome for run in runs for outcome in alone({run: runs[run]})]
+            return [error] * len(runs)
         seconds = (time.perf_counter() - start) / len(runs)
         rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, columns, strict=True):

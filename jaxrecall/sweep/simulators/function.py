@@ -114,7 +114,7 @@ class FunctionSimulator(Simulator):
         Raises UsageError if the function fails there, or returns no such columns.
         """
         from ...simulator import custom_runs
-        from ...simulator.program import start
+        from ...simulator.device import start
 
         start()
         precision = "highest"  # as in a grid without other settings

@@ -200,14 +200,14 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
         >>> longer = point.replace(steps=100, lr=0.1)
         >>> losses = [row["loss"] for row in simulate(longer, seed=0, trace=True)]
     """
-    from ...simulator import program  # starts JAX
+    from ...simulator.device import start
 
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     several = isinstance(seed, Iterable) and not isinstance(seed, str)
     seeds = as_list("seed", seed, SEEDS, PointError) if several else [seed]
     wanted = [Run(point, checked_seed(one)) for one in seeds]
     _check_memory(point)
-    if remark := program.start():
+    if remark := start():
         warnings.warn(remark, UserWarning, stacklevel=2)
     traces = _rows(point, wanted)
     if trace:
@@ -252,10 +252,10 @@ def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[
     """Returns a dict from runs to their metrics. The program of a shape, or its
     fallback, computes the metrics.
     """
-    from ...simulator import program
+    from ...simulator import device, program
 
     metrics: dict[Run, list[Row]] = {}
-    executable = program.compiled(shape, program.width_for(len(runs)))
+    executable = program.compiled(shape, device.width_for(len(runs)))
     for start in range(0, len(runs), executable.batch):
         batch = runs[start : start + executable.batch]
         with _one_thread(point):
