@@ -99,18 +99,15 @@ def start() -> str:
         # detects a device that does not start, before there is anything to lose
         jax.local_devices()
     except Exception as error:  # the plugin of a device may raise any class
-        given = {}
-        for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME"):
-            if value := jax.config.values[name.lower()]:
-                given[name] = value
-        values = " and ".join(given.values()) or "nothing"
+        config = jax.config.values
         why = "JAX has no plugin for it, or the plugin finds no device"
         if str(error):
             why = in_one_line(error)
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(
-            f"{' and '.join(given) or 'JAX_PLATFORMS'}: got {values}, which does not"
-            f" start here ({why}); allowed: {allowed}"
+            f"JAX_PLATFORMS and JAX_PLATFORM_NAME: got {config['jax_platforms']!r} and"
+            f" {config['jax_platform_name']!r}, which does not start here ({why});"
+            f" allowed: {allowed}"
         ) from error
     if isinstance(jax.device_put(0), Tracer):
         raise UsageError(

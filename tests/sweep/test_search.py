@@ -185,6 +185,10 @@ def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
     assert spent.result.outcome == "budget"
     assert 50 <= len(spent.completed) <= 60
     assert 0.05 < spent.result.threshold.width < math.inf
+    # the budget ends while levels around the estimate are examined
+    narrow = Cell(9).search(width=0.5, max_runs=80, seeds=range(24)).result
+    assert (narrow.outcome, narrow.threshold.n_seeds) == ("found", 24)
+    assert narrow.threshold.width < 0.5
     seeds = [5, 3, *range(10, 30)]
     used = Cell().search(width=0.05, seeds=seeds)
     assert used.result.outcome == "seeds"

@@ -27,9 +27,9 @@ ALLOWED = {
     "jax_threefry_partitionable": "; allowed: True",
 }
 REFUSED = {
-    "JAX_PLATFORMS=wrong": "JAX_PLATFORMS: got wrong, which does not start here (",
-    "JAX_PLATFORMS=cuda": "JAX_PLATFORMS: got cuda, which does not start here (",
-    "JAX_PLATFORM_NAME=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got cpu and",
+    "JAX_PLATFORMS=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got 'wrong' and ''",
+    "JAX_PLATFORMS=cuda": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got 'cuda' and ''",
+    "JAX_PLATFORM_NAME=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got 'cpu' and",
     "JAX_DISABLE_JIT=1": f"JAX_DISABLE_JIT: got True {ALLOWED['jax_disable_jit']}",
     "JAX_THREEFRY_PARTITIONABLE=0": (
         f"jax_threefry_partitionable: got False{ALLOWED['jax_threefry_partitionable']}"

@@ -99,7 +99,7 @@ class Job:
         plan, search = self.plan, self.search
         if search:
             n_points, programs = search.n_points, search.programs()
-            n_runs, flops, seconds = search.worst_case()
+            n_runs, flops, seconds = search.cost(search.search.max_runs)
         else:
             n_points = len(set(map(point_id, self.wanted)))
             programs = plan.describe()
@@ -270,8 +270,9 @@ def _cost_of_sweep(plan: Plan) -> str:
 def _cost_of_search(search: Searches, most: float | None) -> str:
     if most is None:
         return UNKNOWN
+    _, _, likely = search.cost(in_the_middle=True)
     return (
-        f"about {duration(search.likely_seconds())} if crossings are in the middle of"
+        f"about {duration(likely)} if crossings are in the middle of"
         f" the range, {duration(most)} if every run were at the largest {search.axis}"
     )
 

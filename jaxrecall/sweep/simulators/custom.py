@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, make_dataclass, replace
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from itertools import product
@@ -188,9 +188,6 @@ class Simulator:
     batched: bool = False
     """Whether a plain Python call of the function computes many runs."""
 
-    samples: ClassVar[str] = ""
-    """The field that counts the samples of a run, if there is one."""
-
     other_rate: ClassVar[Mapping[str, str]] = {}
     """A dict from each of two fields that follow from each other to the other one."""
 
@@ -227,7 +224,7 @@ class Simulator:
         self.accuracy = accuracy
         self.version = version
         self.rises = dict(rises)
-        self.jit = bool(jit)
+        self.jit = jit
         self.given_name = name
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declarations = {
@@ -373,31 +370,31 @@ class Simulator:
         """
         from ...simulator import custom_runs
 
-        def with_static(names: Iterable[str]) -> Traced:
-            further = [(name, getattr(program.point, name)) for name in names]
-            static = *program.static, *further
-            return custom_runs.traced(self, static, precision, x64())
-
-        def is_traceable(names: Iterable[str]) -> bool:
+        def attempt(names: Iterable[str]) -> Traced | Exception:
+            """Traces the function with further static fields."""
+            values = [(name, getattr(program.point, name)) for name in names]
+            with_values = replace(program, static=(*program.static, *values))
             try:
-                with_static(names)
-            except Exception:  # the user's function may raise anything
-                return False
-            return True
+                return custom_runs.traced(self, with_values, precision, x64())
+            except Exception as error:  # the user's function may raise anything
+                return error
 
-        try:
-            return with_static(())
-        except Exception as error:
-            if not is_traceable(self.traced):
-                raise
-            needed = [n for n in self.traced if not is_traceable({*self.traced} - {n})]
-            names = tuple(self.static + needed)
-            raise UsageError(
-                f"static: got {tuple(self.static)}; {self.name} needs the value of"
-                f" {' and '.join(needed)} when it is compiled, such as for a shape, a"
-                f" Python if or NumPy; allowed: static={names}, or jax.numpy there"
-                f" ({Failure.of(error).where})"
-            ) from error
+        trace = attempt(())
+        if not isinstance(trace, Exception):
+            return trace
+        if isinstance(attempt(self.traced), Exception):
+            raise trace
+        needed = [
+            name
+            for name in self.traced
+            if isinstance(attempt({*self.traced} - {name}), Exception)
+        ]
+        raise UsageError(
+            f"static: got {tuple(self.static)}; {self.name} needs the value of"
+            f" {' and '.join(needed)} when it is compiled, such as for a shape, a"
+            f" Python if or NumPy; allowed: static={(*self.static, *needed)}, or"
+            f" jax.numpy there ({Failure.of(trace).where})"
+        ) from trace
 
     def run(self, program: Any, width: int, room: Room) -> Loaded:
         """Returns the program ready to run, after compiling it if necessary. Raises
@@ -409,7 +406,7 @@ class Simulator:
         columns_of, most = partial(custom_runs.call_plain, self, room.precision), width
         if self.jit:
             columns_of, most = custom_runs.compile_simulator(
-                self, program.static, width, room.precision, room.limit, x64()
+                self, program, width, room.precision, room.limit, x64()
             )
         provided = provenance() | {
             "simulator": self.name,
