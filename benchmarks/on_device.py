@@ -44,7 +44,7 @@ import jax
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.model.point import Run
-from jaxrecall.simulator import program
+from jaxrecall.simulator import device, program
 from jaxrecall.simulator.program_shape import Shape
 
 from . import clock, on_device_table
@@ -108,9 +108,9 @@ class Session:
 
     def compilation(self) -> None:
         """Compiles the programs of the next step side by side."""
-        program.start()
+        device.start()
         shapes = [Shape.rounded(Point(**fields)) for fields in FORMS.values()]
-        width = program.width_for(len(SEEDS))
+        width = device.width_for(len(SEEDS))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(partial(program.compiled, per_device=width), shapes))
         self.say("compilation", programs=len(shapes))

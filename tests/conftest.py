@@ -30,7 +30,7 @@ from jax.stages import Compiled, Lowered
 
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import program, stored_programs
+from jaxrecall.simulator import device, program, stored_programs
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 from jaxrecall.sweep.running import progress
@@ -119,7 +119,7 @@ def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
 
     def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
-        both = program.supported(OPTIMISED | options)
+        both = device.supported(OPTIMISED | options)
         return lowered.compile(compiler_options=both)
 
     monkeypatch.setattr(program, "compile", compile)

@@ -120,8 +120,8 @@ def supported(options: dict[str, Any]) -> dict[str, Any]:
     if SUPPORTED not in os.environ:
         code = f"""if True:
             import json
-            from jaxrecall.simulator import program
-            print(json.dumps(program.supported({options!r})))
+            from jaxrecall.simulator import device
+            print(json.dumps(device.supported({options!r})))
         """
         done = python(code, JAX_PLATFORMS="cpu")
         assert done.returncode == 0, done.stderr

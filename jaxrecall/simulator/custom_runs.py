@@ -8,7 +8,7 @@ after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,9 +19,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..errors import OutOfMemory
+from ..model import keys
 from ..model.columns import Row
 from ..model.point import Run
-from .program import (
+from .device import (
     MAX_PROGRAMS,
     compile,
     looped,
@@ -32,11 +33,6 @@ from .program import (
     reserved_bytes,
     width_for,
 )
-
-DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
-"""The NumPy type of each kind of field. JAX makes the types 32-bit unless
-jax_enable_x64 is on.
-"""
 
 LARGE = 1024
 """The mean size of an operation's array from which a CPU loops over runs.
@@ -56,37 +52,35 @@ this number, so the numbers of a run do not depend on how many others there are.
 MAX_VMAPPED = 256
 """The largest number of runs that are vmapped on an accelerator by default."""
 
-Static = tuple[tuple[str, object], ...]
-"""The static fields of runs, which are Python values in a program."""
-
 Columns = dict[str, Any]
 """A dict from columns to arrays, which JAX traces."""
 
 Inputs = tuple[dict[str, Any], Any]
-"""The traced fields of a run, and the integers of `words_of`; or those of a batch."""
+"""The traced fields of a run, and the data of its key; or those of a batch."""
 
 
-def words_of(run: Run) -> tuple[int, int, int]:
-    """Returns the three integers from which the key of a run is computed: the root
-    seed, the seed, and a number of the point. The third integer is 0 if streams are
-    common.
-    """
-    point, stream = run.point, 0
-    if point.streams == "independent":
-        stream = int(point.point_id[:8], 16)
-    return point.root_seed, run.seed, stream
-
-
-@partial(jax.jit, inline=True)
-def run_key(words: jax.Array) -> jax.Array:
-    """Returns the key of a run, computed from the three integers of `words_of`.
+def key_data(run: Run) -> np.ndarray:
+    """Returns (1, 2) uint32: the data of the key of a run.
 
     If streams are common, the key equals that of this package's own runs with the same
-    root seed and seed.
+    root seed and seed. Otherwise a number of the point also enters the key.
     """
-    root, seed, stream = words
-    common = jax.random.fold_in(jax.random.key(root, impl="threefry2x32"), seed)
-    return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
+    point = run.point
+    common = _common_key(point.root_seed, run.seed)
+    if point.streams == "common":
+        return common
+    return keys.fold_on_host(common, np.array([int(point.point_id[:8], 16)], np.uint32))
+
+
+@lru_cache(2**12)
+def _common_key(root_seed: int, seed: int) -> np.ndarray:
+    root = np.array([[0, root_seed]], np.uint32)  # jax.random.key
+    return keys.fold_on_host(root, np.array([seed], np.uint32))
+
+
+def wrapped(data: Any) -> jax.Array:
+    """Returns the key of a run, or the keys of a batch, from the data (..., 2)."""
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 class Traced(NamedTuple):
@@ -106,17 +100,17 @@ class Traced(NamedTuple):
 
 
 @lru_cache(MAX_PROGRAMS)
-def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
+def traced(simulator: Any, program: Any, precision: str, x64: bool) -> Traced:
     """Returns the function that computes the columns of a run from its traced fields
-    and the integers of `words_of`.
+    and the data of its key.
     """
 
     names: list[str] = []
 
     def one(run: Inputs) -> Columns:
-        values, words = run
-        point = SimpleNamespace(**dict(static), **values)
-        columns = _checked(simulator, simulator.call(point, run_key(words)))
+        values, data = run
+        point = SimpleNamespace(**(values | dict(program.static)))
+        columns = _checked(simulator, simulator.call(point, wrapped(data)))
         names[:] = columns
         for name, value in columns.items():
             columns[name] = jnp.asarray(jnp.nan if value is None else value)
@@ -124,7 +118,8 @@ def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
 
     jitted = jax.jit(one, inline=True)
     with jax.default_matmul_precision(precision):
-        trace = jitted.trace(jax.tree.map(lambda a: a[0], _zeros(simulator, 1)))
+        inputs = _inputs(simulator, [Run(program.point, 0)])
+        trace = jitted.trace(jax.tree.map(lambda a: a[0], inputs))
     has_effects = bool(trace.jaxpr.effects)
     operations, entries = _work(trace.jaxpr)
     is_large = on_cpu() and entries >= LARGE * operations
@@ -132,12 +127,14 @@ def traced(simulator: Any, static: Static, precision: str, x64: bool) -> Traced:
     return Traced(jitted, has_effects, has_effects or is_large, columns)
 
 
-def _zeros(simulator: Any, n_runs: int) -> Inputs:
-    """Returns arrays of zeros for the traced fields and the integers of `words_of`."""
+def _inputs(simulator: Any, runs: Sequence[Run]) -> Inputs:
+    """Returns the traced fields of a batch, and the data of its keys."""
     values = {}
     for name, kind in simulator.traced.items():
-        values[name] = np.zeros(n_runs, jax.dtypes.canonicalize_dtype(DTYPES[kind]))
-    return values, np.zeros((n_runs, 3), np.uint32)
+        of_runs = [getattr(run.point, name) for run in runs]
+        # 32 bits unless jax_enable_x64 is on
+        values[name] = np.array(of_runs, jax.dtypes.canonicalize_dtype(kind))
+    return values, np.concatenate([*map(key_data, runs)])
 
 
 def _work(jaxpr: Any) -> np.ndarray:
@@ -175,7 +172,7 @@ def vmapped_width(n_runs: int, batch: int | None) -> int:
 @lru_cache(MAX_PROGRAMS)
 def compile_simulator(
     simulator: Any,
-    static: Static,
+    program: Any,
     width: int,
     precision: str,
     limit: int,
@@ -186,7 +183,7 @@ def compile_simulator(
 
     Args:
         simulator: the simulator of a user.
-        static: the static fields of the runs, which are Python values in the program.
+        program: the `StaticProgram` of the runs, whose static fields are Python values.
         width: the number of runs that each device vmaps; 1 if the program loops.
         precision: JAX's name for the precision of matrix products.
         limit: the largest number of bytes that the program may use.
@@ -196,7 +193,7 @@ def compile_simulator(
         OutOfMemory: if the program needs more than `limit` bytes, or more than the
             memory of a device.
     """
-    one, has_effects, in_turn, _ = traced(simulator, static, precision, x64)
+    one, has_effects, in_turn, _ = traced(simulator, program, precision, x64)
 
     def many(runs: Inputs, active: jax.Array) -> Columns:
         if in_turn:
@@ -213,33 +210,24 @@ def compile_simulator(
         )
     on_devices = jax.jit(many, in_shardings=NamedSharding(mesh, P("run")))
     with jax.default_matmul_precision(precision), memory_errors():
-        lowered = on_devices.lower(_zeros(simulator, most), np.zeros(most, bool))
-        program = compile(lowered, {})
-    need, allowed = reserved_bytes(program), min(limit, memory_of_device() or limit)
+        inputs = _inputs(simulator, [Run(program.point, 0)] * most)
+        lowered = on_devices.lower(inputs, np.zeros(most, bool))
+        executable = compile(lowered, {})
+    need, allowed = reserved_bytes(executable), min(limit, memory_of_device() or limit)
     if need > allowed:
         raise OutOfMemory(
             f"{width} at a time need {need / 2**20:.3g} MiB of memory; allowed:"
             f" {allowed / 2**20:.3g} MiB (limits.max_bytes, or that of the device)"
         )
-    return partial(_together, simulator, program, mesh.size, most), most
 
+    def columns_of(runs: Sequence[Run]) -> list[Row]:
+        # idle slots contain the last run
+        used, batch, active = place(runs, runs[-1], most, mesh.size)
+        with memory_errors():
+            columns = jax.device_get(executable(_inputs(simulator, batch), active))
+        return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]
 
-def _together(
-    simulator: Any,
-    program: Callable[..., Columns],
-    n_devices: int,
-    most: int,
-    runs: Sequence[Run],
-) -> list[Row]:
-    """Returns the columns of the runs. Idle slots contain the last run."""
-    used, batch, active = place(runs, runs[-1], most, n_devices)
-    values, words = _zeros(simulator, most)
-    for name, array in values.items():
-        array[:] = [getattr(run.point, name) for run in batch]
-    words[:] = list(map(words_of, batch))
-    with memory_errors():
-        columns = jax.device_get(program((values, words), active))
-    return [{name: of_runs[i] for name, of_runs in columns.items()} for i in used]
+    return columns_of, most
 
 
 def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]:
@@ -252,7 +240,7 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
             return _called_together(simulator, runs)
         rows = []
         for run in runs:
-            key = run_key(np.array(words_of(run), np.uint32))
+            [key] = wrapped(key_data(run))
             rows.append(_checked(simulator, simulator.call(run.point, key)))
         return rows
 
@@ -261,20 +249,18 @@ def _called_together(simulator: Any, runs: Sequence[Run]) -> list[Row]:
     fields = runs[0].point.as_given()
     for name in simulator.traced:
         fields[name] = np.array([getattr(run.point, name) for run in runs])
-    keys = jax.vmap(run_key)(np.array([*map(words_of, runs)], np.uint32))
-    columns = _checked(simulator, simulator.call(SimpleNamespace(**fields), keys))
-    shared = {"step": columns.pop("step")} if "step" in columns else {}
-    for name, value in columns.items():
-        columns[name] = np.asarray(value)
-        if columns[name].shape[:1] != (len(runs),):
+    of_runs = wrapped(np.concatenate([*map(key_data, runs)]))
+    returned = _checked(simulator, simulator.call(SimpleNamespace(**fields), of_runs))
+    shared = {"step": returned.pop("step")} if "step" in returned else {}
+    columns = list(map(np.asarray, returned.values()))
+    for name, column in zip(returned, columns, strict=True):
+        if column.shape[:1] != (len(runs),):
             raise ValueError(
-                f"the simulator returned {name} of shape {np.shape(value)}; allowed:"
+                f"the simulator returned {name} of shape {column.shape}; allowed:"
                 f" arrays whose first axis has the length {len(runs)}, that of the keys"
             )
-    return [
-        shared | {name: column[i] for name, column in columns.items()}
-        for i in range(len(runs))
-    ]
+    rows = zip(*columns, strict=True)
+    return [shared | dict(zip(returned, row, strict=True)) for row in rows]
 
 
 def _checked(simulator: Any, returned: object) -> Row:

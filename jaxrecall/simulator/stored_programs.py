@@ -25,7 +25,6 @@ from uuid import uuid4
 import jax
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.stages import Compiled
-from jaxtyping import PyTree
 
 from ..model.laws.law import PACKAGE
 from .program_shape import Shape
@@ -57,7 +56,7 @@ changing_cache = threading.RLock()
 
 def load_or_compile(
     program: tuple[Shape, int, bool],
-    arguments: PyTree,
+    arguments: Any,
     devices: Sequence[Any],
     compile: Callable[[], Compiled],
 ) -> Compiled:
@@ -184,7 +183,7 @@ def set_cache_of_jax(folder: str | None) -> None:
     reset_cache()  # JAX may use another folder already
 
 
-def _load(path: Path, arguments: PyTree, devices: Sequence[Any]) -> Compiled | None:
+def _load(path: Path, arguments: Any, devices: Sequence[Any]) -> Compiled | None:
     """Returns the program in a file. None if there is no file, or if it is damaged."""
     try:
         from jax.experimental.serialize_executable import deserialize_and_load

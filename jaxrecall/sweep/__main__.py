@@ -35,7 +35,6 @@ from .plan import chosen_shard
 from .running.engine import Engine, add_options, chosen
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, display
-from .search import OUTCOMES
 from .store.load import load, not_finite
 from .store.table import refuse_foreign
 
@@ -285,6 +284,8 @@ def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
 
 def _print_cells(job: Job, cells: Sequence[Json]) -> None:
     """Prints the results of a search, and explains their outcomes and warnings."""
+    from .search import OUTCOMES
+
     heading = (
         f"{cells[0]['axis']} at which the {job.grid.summarised} over seeds crosses"
         " theta, and its 95 % interval"

@@ -127,7 +127,7 @@ def run(
             " its own; allowed: with a function as the first argument"
         )
     engine = Engine(workers=workers if workers > 1 else None)
-    paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
+    paths = import_paths(grid)
     expanded = as_grid(grid, seeds, simulator, columns)
     engine.check(expanded)
     store, again = MemoryStore(), "the same call"
@@ -274,14 +274,14 @@ def _rows(job: Job) -> pd.DataFrame:
     return frame
 
 
-def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
+def import_paths(grid: Any) -> tuple[str, ...]:
     """Makes the modules in the current folder and in the folder of a grid file
     importable.
 
     Returns all folders from which this process can import. Workers receive this list.
     """
     folders = [absolute()]
-    if grid is not None:
+    if isinstance(grid, (str, os.PathLike)):
         folders.append(absolute(local_path(os.fspath(grid))).parent)
     # Python cannot import from a folder that was deleted
     add_to_path(map(str, filter(Path.is_absolute, folders)))

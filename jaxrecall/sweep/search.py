@@ -221,6 +221,8 @@ class CellSearch:
         found = self._estimate() if outcome in ("found", "budget", "seeds") else None
         if found and found.side:
             outcome, found = "undecided", None
+        elif found and found.n_seeds >= SEARCH_MIN_SEEDS and self._is_narrow(found):
+            outcome = "found"
         self.result = Result(outcome, found)
 
     def _estimate(self) -> Crossing:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product, starmap
-from operator import attrgetter
 
 from ..errors import GridError, plural
 from ..model.point import Run, RunId
@@ -49,11 +48,6 @@ KnownAccuracies = dict[RunId, float | None]
 """A dict from each run to its accuracy. If the search uses another column, the values
 are those of that column. None means nonfinite, and NaN means that the row has no value.
 """
-
-
-def as_known(value: float | None, status: str) -> float | None:
-    """Returns the value in `KnownAccuracies` for a row with this value and status."""
-    return math.nan if value is None and status != "nonfinite" else value
 
 
 @dataclass(eq=False, kw_only=True)
@@ -189,6 +183,7 @@ class Searches:
         search = grid.search
         self.search, self.simulator, self.axis = search, grid.simulator, search.axis
         self._value = grid.names.value
+        self.crosses = grid.crosses
         self.cells = _cells(grid, search)
         varying = {self.axis}.union(*(cell.following for cell in self.cells))
         self.axes = [axis for axis in grid.axes if axis not in varying]
@@ -299,33 +294,18 @@ class Searches:
     def _unfinished(self) -> list[SearchedCell]:
         return [cell for cell in self.cells if not cell.result]
 
-    def likely_seconds(self) -> float:
-        """Returns the estimated wall time left, in seconds.
-
-        Each cell is assumed to need the usual number of runs. Its crossing is assumed
-        to be in the middle of the range.
-        """
-        usual = min(RUNS_PER_CELL, self.search.max_runs)
-        _, _, seconds = self._cost(usual, in_the_middle=True)
-        return seconds
-
-    def worst_case(self) -> tuple[int, float, float]:
-        """Returns upper bounds of the remaining numbers of runs, flops and seconds.
-
-        Every run is assumed to be at the largest level.
-        """
-        return self._cost(self.search.max_runs)
-
-    def _cost(
-        self, n_runs: int, in_the_middle: bool = False
-    ) -> tuple[int, float, float]:
+    def cost(self, in_the_middle: bool = False) -> tuple[int, float, float]:
         """Returns the numbers of remaining runs, flops and seconds.
 
-        Each cell is assumed to need `n_runs` runs, including the finished ones. The
-        time to compile fallbacks is included, because some runs exceed an error bound.
+        Each cell is assumed to need as many runs as it may, all at the largest level;
+        or as many as usual, all at the middle level. The time to compile fallbacks is
+        included, because some runs exceed an error bound.
         """
         if not self._unfinished:
             return 0, 0.0, 0.0
+        n_runs = self.search.max_runs
+        if in_the_middle:
+            n_runs = min(n_runs, RUNS_PER_CELL)
         # ordered, so that sums have the same last digit in every process
         programs = {}
         left, flops, seconds = 0, 0.0, ROUNDS * ROUND_SECONDS
@@ -346,7 +326,7 @@ class Searches:
     def __str__(self) -> str:
         theta = ", ".join(map("{:g}".format, self.search.theta))
         return (
-            f"search for the {self.axis} where accuracy crosses {theta} in"
+            f"search for the {self.axis} where {self.crosses} crosses {theta} in"
             f" {plural(self.n_points, 'configuration')}, {self.finished} of"
             f" {len(self.cells)} finished"
         )
@@ -389,8 +369,7 @@ class Searches:
                 entry |= {"lo": math.exp(found.lo), "hi": math.exp(found.hi)}
             if self.axis == "N":
                 entry["N_star"] = entry["critical"]
-        if self.simulator.samples:
-            counts = attrgetter(self.simulator.samples)
+        if "N" in self.simulator.fields:
             levels = (level for level, _ in cell.completed)
-            entry["samples"] = sum(counts(cell.points[level]) for level in levels)
+            entry["samples"] = sum(cell.points[level].N for level in levels)
         return entry

@@ -17,7 +17,7 @@ from benchmarks.accelerators import RECORD, SIZE, TARGETS, WIDTH
 from benchmarks.accelerators_table import page, planned
 from benchmarks.variants import further, name, variants
 from jaxrecall import Point
-from jaxrecall.simulator import program
+from jaxrecall.simulator import device, program
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.program_shape import VMAPPED_SAMPLES, Shape
 
@@ -61,7 +61,7 @@ def test_the_variants_have_every_form_activation_and_extra():
 
 
 def test_a_program_has_as_many_places_as_runs():
-    widths = [program.width_for(n) for n in (1, 2, 3, 5, 16, 100)]
+    widths = [device.width_for(n) for n in (1, 2, 3, 5, 16, 100)]
     assert widths == [1, 2, 4, 8, program.LOOPED, program.LOOPED]
 
 

@@ -24,7 +24,7 @@ from tolerances import assert_close
 from jaxrecall import Point
 from jaxrecall.model.columns import OwnColumn
 from jaxrecall.model.point import Run
-from jaxrecall.simulator import program, stored_programs
+from jaxrecall.simulator import device, program, stored_programs
 from jaxrecall.simulator.program_shape import Shape
 
 SHAPE = Shape(16, 16, 0, "none")
@@ -326,7 +326,7 @@ def test_nothing_is_kept_in_or_loaded_from_an_unsafe_folder(folder):
     assert is_compiled()
     folder.chmod(0o777)
     before = stored(folder)
-    assert "neither kept there nor run from there" in program.start()
+    assert "neither kept there nor run from there" in device.start()
     assert is_compiled()
     assert stored(folder) == before
 

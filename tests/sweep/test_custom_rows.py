@@ -5,6 +5,7 @@ how their programs run; and what a plan can know of them.
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -300,8 +301,8 @@ def test_what_is_unknown_of_a_simulator_is_not_estimated(module, capsys):
         assert facts["programs"] == len(facts["program_list"]) == n_programs
         assert facts | UNKNOWN == facts
     assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
-    # there is no N to sum, for d was searched
-    assert jaxrecall.thresholds("out")["samples"].isna().all()
+    found = jaxrecall.thresholds("out")
+    assert found["samples"].equals(found["N"] * found["runs"])
 
 
 def test_the_command_line_names_columns_without_a_number(module, capsys):
@@ -389,7 +390,8 @@ def test_on_a_cpu_the_number_of_runs_changes_no_digit_and_a_loop_needs_memory_fo
 
 
 def loops(of, d: int) -> bool:
-    return custom_runs.traced(of, (("d", d),), "highest", False).in_turn
+    program = replace(of.point({"N": 1}).program, static=(("d", d),))
+    return of.trace(program, "highest").in_turn
 
 
 def walk(point, key):
@@ -440,7 +442,8 @@ assert len(jax.local_devices()) == 4
 found = {}
 for of in (t.simulator, t.squares):
     found[of.name] = t.run(of, seeds=9)["accuracy"].tolist()
-    made = t.custom_runs.compiled(of, (("d", 4),), 8, "highest", 2**40, False)
+    program = of.point({"N": 1, "d": 4}).program
+    made = t.custom_runs.compile_simulator(of, program, 8, "highest", 2**40, False)
     assert made[1] == 4 * 8
 print(json.dumps(found))
 """

@@ -34,6 +34,7 @@ WITHOUT_JAX = (
     "simulator.program_shape",
 )
 COMPILES = (
+    "simulator/device.py",
     "simulator/program.py",
     "simulator/custom_runs.py",
     "reference/realization.py",
@@ -186,8 +187,8 @@ def beside_the_door(files: dict[str, Path]) -> list[str]:
         for module in files
         if ".sweep." in f"{module}." and ".sweep.simulators." not in f"{module}."
     ]
-    # simulator.program is left out: it starts JAX
-    inside = re.compile(r"^\w+\.(theory\b|simulator\.(?!program$))")
+    # simulator.device is left out: it starts JAX
+    inside = re.compile(r"^\w+\.(theory\b|simulator\.(?!device$))")
     return [
         f"{module} imports {other}"
         for module in engine

@@ -17,7 +17,7 @@ from test_any_folder import GRID
 from jaxrecall import Point, simulate
 from jaxrecall.cli import program_cache as module
 from jaxrecall.cli.program_cache import OF_JAX, OURS, program_cache
-from jaxrecall.simulator import program
+from jaxrecall.simulator import device, program
 from jaxrecall.sweep.__main__ import main
 
 STRANGER = 65534
@@ -235,7 +235,7 @@ def test_a_damaged_program_is_compiled_again(kept):
 def test_options_are_tried_one_by_one_only_after_a_refusal(monkeypatch):
     lowered = jax.jit(lambda x: 3 * x).lower(1.0)
     with monkeypatch.context() as context:
-        context.setattr(program, "supported", None)
+        context.setattr(device, "supported", None)
         assert program.compile(lowered, program.QUICK)(2.0) == 6.0
     options = program.QUICK | {"xla_no_such_option": 1}
     assert program.compile(lowered, options)(2.0) == 6.0

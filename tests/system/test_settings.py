@@ -13,7 +13,7 @@ from helpers import combinations, process
 
 from jaxrecall import Point, run, simulate
 from jaxrecall.errors import UsageError
-from jaxrecall.simulator import program
+from jaxrecall.simulator import device, program
 from jaxrecall.sweep.__main__ import main
 
 GRID = {
@@ -27,9 +27,9 @@ ALLOWED = {
     "jax_threefry_partitionable": "; allowed: True",
 }
 REFUSED = {
-    "JAX_PLATFORMS=wrong": "JAX_PLATFORMS: got wrong, which does not start here (",
-    "JAX_PLATFORMS=cuda": "JAX_PLATFORMS: got cuda, which does not start here (",
-    "JAX_PLATFORM_NAME=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got cpu and",
+    "JAX_PLATFORMS=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got 'wrong' and ''",
+    "JAX_PLATFORMS=cuda": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got 'cuda' and ''",
+    "JAX_PLATFORM_NAME=wrong": "JAX_PLATFORMS and JAX_PLATFORM_NAME: got 'cpu' and",
     "JAX_DISABLE_JIT=1": f"JAX_DISABLE_JIT: got True {ALLOWED['jax_disable_jit']}",
     "JAX_THREEFRY_PARTITIONABLE=0": (
         f"jax_threefry_partitionable: got False{ALLOWED['jax_threefry_partitionable']}"
@@ -93,7 +93,7 @@ def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(
 def test_a_device_that_fails_without_words_is_one_line(monkeypatch):
     monkeypatch.setattr(jax, "local_devices", Mock(side_effect=AssertionError()))
     with pytest.raises(UsageError, match=r"start here \(JAX has no plugin for it, or"):
-        program.start()
+        device.start()
 
 
 def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError, plural, printable
@@ -12,10 +14,12 @@ from ...model.point import RunId
 from ..files import Json
 from ..grid.file import Settings
 from ..plan import Chunk, by_id
-from ..searches import Searches, as_known
 from ..store import Store, kind_of
 from .mistakes import MAX_KINDS, Mistake
 from .progress import Display, Event, Failure, Shown, Traces, duration
+
+if TYPE_CHECKING:
+    from ..searches import Searches
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """The number of seconds to wait after each failed write before the next attempt. If the
@@ -23,6 +27,13 @@ last attempt also fails, the call gives up.
 """
 
 POLL_SECONDS = 0.05
+
+
+def as_known(value: float | None, status: str) -> float | None:
+    """Returns the value in `searches.KnownAccuracies` for a row with this value and
+    status.
+    """
+    return math.nan if value is None and status != "nonfinite" else value
 
 
 @dataclass
@@ -66,7 +77,7 @@ class Call:
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
     """A dict from each computed run to its accuracy at the last step, as returned by
-    `searches.as_known`. If a search uses another column, the dict contains the values
+    `as_known`. If a search uses another column, the dict contains the values
     of that column.
     """
 

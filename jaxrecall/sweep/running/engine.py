@@ -182,7 +182,7 @@ def start_jax() -> str:
     fail.
     """
     try:
-        from ...simulator.program import start
+        from ...simulator.device import start
     # too little memory, or an invalid environment variable of JAX
     except (ImportError, ValueError) as error:
         raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, product, starmap
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
@@ -21,13 +22,15 @@ from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
-from ..searches import Searches, as_known
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
 from ..store import Done, MemoryStore, Store
 from ..store.table import read_facts
-from .call import Call
+from .call import Call, as_known
 from .progress import Display, duration
+
+if TYPE_CHECKING:
+    from ..searches import Searches
 
 Executor = Callable[[Plan, Call], None]
 """A function that runs the chunks of a plan and passes the rows to the call."""
@@ -96,7 +99,7 @@ class Job:
         plan, search = self.plan, self.search
         if search:
             n_points, programs = search.n_points, search.programs()
-            n_runs, flops, seconds = search.worst_case()
+            n_runs, flops, seconds = search.cost()
         else:
             n_points = len(set(map(point_id, self.wanted)))
             programs = plan.describe()
@@ -267,8 +270,9 @@ def _cost_of_sweep(plan: Plan) -> str:
 def _cost_of_search(search: Searches, most: float | None) -> str:
     if most is None:
         return UNKNOWN
+    _, _, likely = search.cost(in_the_middle=True)
     return (
-        f"about {duration(search.likely_seconds())} if crossings are in the middle of"
+        f"about {duration(likely)} if crossings are in the middle of"
         f" the range, {duration(most)} if every run were at the largest {search.axis}"
     )
 
@@ -316,6 +320,8 @@ def prepare(
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, dict[RunId, Run]()
     if grid.search:
+        from ..searches import Searches  # imports SciPy
+
         known = {run: as_known(*values) for run, values in done.values.items()}
         search = Searches(grid, known, settings, limit)
         plan, n_done = search.guess, search.n_done

@@ -39,9 +39,9 @@ LIBRARIES = {"jax", "jaxlib", "numpy", __name__.partition(".")[0]}
 occurred. Those of Python itself are not shown, either.
 """
 
-TRACED = re.compile(r"Tracer|Concretization|.*concrete values")
-"""Matches JAX's errors about an array that has no value while a function is
-compiled.
+TRACED = re.compile("Tracer|Concretization|NonConcrete")
+"""Matches the classes of JAX's errors about an array that has no value while a function
+is compiled.
 """
 
 
@@ -62,11 +62,8 @@ class Failure(NamedTuple):
     def of(error: BaseException) -> Failure:
         message, newline, rest = str(error).partition("\n")
         where = _line_of_user(error)
-        if TRACED.match(f"{type(error).__name__}: {message}"):
-            message = (
-                f"{message.rstrip('.')}. Make the field static whose value Python needs"
-                " there, or use jax.numpy, such as jnp.where"
-            )
+        if TRACED.match(type(error).__name__):
+            message = f"{message.rstrip('.')}. Use jax.numpy there, such as jnp.where"
         if where:
             message += f" ({where})"
         return Failure(

@@ -372,9 +372,9 @@ def compute(
             )
         os.environ["JAX_ENABLE_X64"] = str(x64)  # JAX has not started yet
         add_to_path(import_paths)
-        from ...simulator import program
+        from ...simulator.device import start
 
-        program.start()
+        start()
         send(("ready",))
         n_sharing = max(1, int(cores() / n_cores))
         runner: Runner | None = None

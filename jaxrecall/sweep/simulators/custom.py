@@ -11,13 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, make_dataclass, replace
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from itertools import product
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,11 @@ from ...model.columns import LIST, Row
 from ...model.point import MAX_SEED, Run
 from ...model.source import source_digest
 from ...model.values import checked_value, declared, to_12_digits
+from ..running.progress import Failure
 from . import OF_THRESHOLDS, Cost, Loaded, Program, Room, Rows
+
+if TYPE_CHECKING:
+    from ...simulator.custom_runs import Traced
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """A dict from Python types to the Arrow types of fields and columns."""
@@ -184,9 +188,6 @@ class Simulator:
     batched: bool = False
     """Whether a plain Python call of the function computes many runs."""
 
-    samples: ClassVar[str] = ""
-    """The field that counts the samples of a run, if there is one."""
-
     other_rate: ClassVar[Mapping[str, str]] = {}
     """A dict from each of two fields that follow from each other to the other one."""
 
@@ -223,7 +224,7 @@ class Simulator:
         self.accuracy = accuracy
         self.version = version
         self.rises = dict(rises)
-        self.jit = bool(jit)
+        self.jit = jit
         self.given_name = name
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declarations = {
@@ -358,21 +359,54 @@ class Simulator:
             return room.batch or custom_runs.MAX_VMAPPED
         if not self.jit:
             return 1
-        if custom_runs.traced(self, program.static, room.precision, x64()).in_turn:
+        if self.trace(program, room.precision).in_turn:
             return 1
         return custom_runs.vmapped_width(room.n_started, room.batch)
+
+    def trace(self, program: StaticProgram, precision: str) -> Traced:
+        """Returns the function of a run as JAX traces it.
+
+        Raises UsageError if the function can only be traced with more static fields.
+        """
+        from ...simulator import custom_runs
+
+        def attempt(names: Iterable[str]) -> Traced | Exception:
+            """Traces the function with further static fields."""
+            values = [(name, getattr(program.point, name)) for name in names]
+            with_values = replace(program, static=(*program.static, *values))
+            try:
+                return custom_runs.traced(self, with_values, precision, x64())
+            except Exception as error:  # the user's function may raise anything
+                return error
+
+        trace = attempt(())
+        if not isinstance(trace, Exception):
+            return trace
+        if isinstance(attempt(self.traced), Exception):
+            raise trace
+        needed = [
+            name
+            for name in self.traced
+            if isinstance(attempt({*self.traced} - {name}), Exception)
+        ]
+        raise UsageError(
+            f"static: got {tuple(self.static)}; {self.name} needs the value of"
+            f" {' and '.join(needed)} when it is compiled, such as for a shape, a"
+            f" Python if or NumPy; allowed: static={(*self.static, *needed)}, or"
+            f" jax.numpy there ({Failure.of(trace).where})"
+        ) from trace
 
     def run(self, program: Any, width: int, room: Room) -> Loaded:
         """Returns the program ready to run, after compiling it if necessary. Raises
         OutOfMemory if the memory does not suffice.
         """
         from ...simulator import custom_runs
-        from ...simulator.program import on_cpu, provenance
+        from ...simulator.device import on_cpu, provenance
 
         columns_of, most = partial(custom_runs.call_plain, self, room.precision), width
         if self.jit:
             columns_of, most = custom_runs.compile_simulator(
-                self, program.static, width, room.precision, room.limit, x64()
+                self, program, width, room.precision, room.limit, x64()
             )
         provided = provenance() | {
             "simulator": self.name,
@@ -413,14 +447,7 @@ class Simulator:
         except OutOfMemory:
             raise
         except Exception as error:  # an error of the user's function
-            if not type(error).__name__.endswith("FloatingPointError"):
-                return [error] * len(runs)
-            if len(runs) == 1:
-                on = f"JAX_DEBUG_NANS or JAX_DEBUG_INFS is on: {error}"
-                return [FloatingPointError(on)]
-            # only the runs fail in which JAX finds such a number
-            alone = partial(self._batch, columns_of, provided)
-            return [outcome for run in runs for outcome in alone({run: runs[run]})]
+            return [error] * len(runs)
         seconds = (time.perf_counter() - start) / len(runs)
         rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, columns, strict=True):
@@ -603,7 +630,7 @@ class CustomPoint:
     def program(self) -> StaticProgram:
         """The program that is compiled for the point."""
         static = [(name, getattr(self, name)) for name in self.simulator.static]
-        return StaticProgram(self.simulator.name, tuple(static))
+        return StaticProgram(self.simulator.name, tuple(static), self)
 
     def as_given(self) -> dict[str, Any]:
         """Returns a dict of the arguments that create this point again."""
@@ -647,6 +674,8 @@ class StaticProgram(Program):
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
+    point: CustomPoint = field(compare=False)
+    """A point of the program."""
 
     def __str__(self) -> str:
         static = [f"{name}={value}" for name, value in self.static]

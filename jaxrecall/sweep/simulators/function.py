@@ -23,7 +23,6 @@ from .custom import (
     Declaration,
     Simulator,
     problems_of_columns,
-    x64,
 )
 
 ALLOWED = "a function of a key and of named parameters: def f(key, *, N, lam=1.0)"
@@ -115,17 +114,18 @@ class FunctionSimulator(Simulator):
         Raises UsageError if the function fails there, or returns no such columns.
         """
         from ...simulator import custom_runs
-        from ...simulator.program import start
+        from ...simulator.device import start
 
         start()
         precision = "highest"  # as in a grid without other settings
         where = f"simulator: {self.name}"
         try:
             if self.jit:
-                trace = custom_runs.traced(self, point.program.static, precision, x64())
-                returned = trace.columns
+                returned = self.trace(point.program, precision).columns
             else:
                 [returned] = custom_runs.call_plain(self, precision, [Run(point, 0)])
+        except UsageError:
+            raise
         except Exception as error:  # the user's function may raise anything
             line = Failure.of(error).line
             raise UsageError(f"{where} fails at its first point: {line}") from error

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,21 +52,17 @@ class RecallSimulator(Simulator):
 
     costs_known = True
     has_theory = True
-    samples = "N"
     other_rate: ClassVar = {"kappa": "gamma", "gamma": "kappa"}
 
     def __init__(self, own: tuple[OwnColumn, ...] = ()):
         self.own = own
+        self.name = "jaxrecall"
         self.version = CODE_VERSION
         self.accuracy = ACCURACY
         self.rises = RISES
         self.fields = FIELDS
         self.own_columns = {column.name: column.declared for column in own}
         self.row_columns = COLUMNS | self.own_columns
-
-    @cached_property
-    def name(self) -> str:
-        return "jaxrecall"
 
     def precision(self, of_products: str) -> str:
         return of_products
@@ -149,10 +145,8 @@ class RecallSimulator(Simulator):
 RECALL = RecallSimulator()
 
 
-def _loop_lengths(run: Run) -> tuple[int, int, int]:
-    """The numbers that determine how often the loops of a run are repeated."""
-    point = run.point
-    return point.steps, point.N, point.L
+_loop_lengths = attrgetter("point.steps", "point.N", "point.L")
+"""Returns the numbers that determine how often the loops of a run are repeated."""
 
 
 def _batch(
@@ -200,20 +194,26 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
         >>> longer = point.replace(steps=100, lr=0.1)
         >>> losses = [row["loss"] for row in simulate(longer, seed=0, trace=True)]
     """
-    from ...simulator import program  # starts JAX
+    from ...simulator.device import start
 
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     several = isinstance(seed, Iterable) and not isinstance(seed, str)
     seeds = as_list("seed", seed, SEEDS, PointError) if several else [seed]
     wanted = [Run(point, checked_seed(one)) for one in seeds]
     _check_memory(point)
-    if remark := program.start():
+    if remark := start():
         warnings.warn(remark, UserWarning, stacklevel=2)
-    traces = _rows(point, wanted)
+    rows = _rows(point, wanted, Shape.rounded(point))
+    traces = [[_untimed(row) for row in rows[run]] for run in wanted]
     if trace:
         return list(chain.from_iterable(traces))
-    last = [rows[-1] for rows in traces]
+    last = [trace[-1] for trace in traces]
     return last if several else last[0]
+
+
+def _untimed(row: Row) -> Row:
+    """Returns a row without `seconds` and `bucket`."""
+    return {name: row[name] for name in row if name not in ("seconds", "bucket")}
 
 
 def _check_memory(point: Point) -> None:
@@ -222,51 +222,31 @@ def _check_memory(point: Point) -> None:
     """
     need, limit = peak_bytes(Shape.rounded(point)), memory_limit()
     if need > limit:
-        sizes = {"V": point.V, "d": point.d, "m": point.m}
-        listed = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        got = f"got {listed}, which needs about {need / 2**20:.0f} MiB"
-        largest = max(sizes, key=sizes.__getitem__)
+        sizes = f"V={point.V}, d={point.d}, m={point.m}"
+        got = f"got {sizes}, which needs about {need / 2**20:.0f} MiB"
+        largest = max("V", "d", "m", key=partial(getattr, point))
         raise PointError([Problem(largest, got, allowed=memory_described())])
 
 
-def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """Returns the rows of each run of one point, in the order of the runs. The rows
-    lack the columns `seconds` and `bucket`.
-
-    If an error bound rejects a run, the run is computed again in the exact form.
+def _rows(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, Any]:
+    """Returns a dict from runs of one point to their rows. The program of a shape, or
+    its fallback, computes the rows.
     """
-    from ...simulator import program
+    from ...simulator import device, program
 
-    shape = Shape.rounded(point)
-    metrics = _metrics(point, runs, shape)
-    traces = []
-    for run in runs:
-        rows = program.full_rows(run, metrics[run], shape, "highest", None)
-        for row in rows:
-            del row["seconds"], row["bucket"]
-        traces.append(rows)
-    return traces
-
-
-def _metrics(point: Point, runs: Sequence[Run], shape: Shape) -> dict[Run, list[Row]]:
-    """Returns a dict from runs to their metrics. The program of a shape, or its
-    fallback, computes the metrics.
-    """
-    from ...simulator import program
-
-    metrics: dict[Run, list[Row]] = {}
-    executable = program.compiled(shape, program.width_for(len(runs)))
+    traces: dict[Run, Any] = {}
+    executable = program.compiled(shape, device.width_for(len(runs)))
     for start in range(0, len(runs), executable.batch):
-        batch = runs[start : start + executable.batch]
+        batch = dict.fromkeys(runs[start : start + executable.batch], 1.0)
         with _one_thread(point):
-            outcomes, _ = program.execute(executable, batch)
+            outcomes = _batch(executable, "highest", batch)
         for run, rows in zip(batch, outcomes, strict=True):
             if rows:
-                metrics[run] = rows
-    left = [run for run in runs if run not in metrics]
+                traces[run] = rows
+    left = [run for run in runs if run not in traces]
     if left and shape.fallback:
-        metrics |= _metrics(point, left, shape.fallback)
-    return metrics
+        traces |= _rows(point, left, shape.fallback)
+    return traces
 
 
 def _one_thread(point: Point) -> AbstractContextManager[object]:
