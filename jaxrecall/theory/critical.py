@@ -52,7 +52,12 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
 
 def warn_of_plateau(model: Model, theta: float, N: float) -> None:
     """Warns with TheoryWarning if accuracy levels off near theta at the critical N."""
-    rise = predicted_accuracy(model, min(2 * N, RANGES["N"][1])) - theta
+    most = RANGES["N"][1]
+    # the accuracy at the next power of 2 is known; it rises further up to 2 N
+    at_power = 2.0 ** math.ceil(math.log2(min(N, most)))
+    if predicted_accuracy(model, at_power) - theta >= FLAT:
+        return
+    rise = predicted_accuracy(model, min(2 * N, most)) - theta
     if abs(rise) < FLAT:
         warn(
             f"theta: got {theta:g}; predicted accuracy levels off near it at"

@@ -208,8 +208,10 @@ def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(draw
         drawn = draw(runs, x="d", y="N")
         figure = drawn if draw.__class__ is partial else drawn.figure
         ax = figure.axes[0]
-        shown = ax.collections[0].get_array().filled(np.nan)
-        assert_close(shown, means(runs, "N", "d").unstack().to_numpy())
+        pixels, expected = ax.collections[0], means(runs, "N", "d")
+        assert_close(pixels.get_array(), expected.to_numpy())
+        for path, (N, d) in zip(pixels.get_paths(), expected.index, strict=True):
+            assert path.contains_point((d, N))
         assert ax.patch.get_hatch()
         assert ("not tested" in legend(drawn)) == (runs is some)
 

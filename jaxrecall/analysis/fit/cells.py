@@ -360,7 +360,8 @@ def _fill(
 
     by_cell = groups(rows, axes)
     cells, at = [], []
-    for values, members in by_cell:
+    counts = rows[[*axes, "_level", "_seed", RIGHT, ANSWERS]]
+    for values, members in groups(counts, axes):
         is_lost, seeds = members[ANSWERS] == 0, members["_seed"]
         n_tried, n_lost = seeds.nunique(), seeds[is_lost].nunique()
         if counts_lost:
@@ -431,7 +432,8 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int]:
         differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
         same_L = (L[before] == L[i])[:, None]
         differ |= same_L & (check[there] != check[i, at])
-        enough = both.sum(axis=1) >= SHARED * np.minimum(n_runs[i], n_runs[before])
+        n_shared = np.count_nonzero(both, axis=1)
+        enough = n_shared >= SHARED * np.minimum(n_runs[i], n_runs[before])
         sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
         same = before[enough & sure & ~(both & differ).any(axis=1)]
         originals.append(int(same[0]) if len(same) else i)

@@ -39,7 +39,6 @@ from ..figures.figure import Chart
 from ..figures.layers import ordered
 from ..figures.style import (
     PAGE,
-    interval,
     look,
     rendered,
     rounded,
@@ -58,7 +57,7 @@ from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
 from ..fit.steps import at_steps
-from ..fit.write import beside, summarise, unwritable
+from ..fit.write import beside, summarise, unwritable, with_interval
 
 MADE = re.compile(
     r'<span class="file">([^<]*)/([\w.-]+)\.((?:png|pdf|svg)(?:, \.(?:png|pdf|svg))*)<',
@@ -70,12 +69,11 @@ MADE = re.compile(
 
 
 class Picture(NamedTuple):
-    """A drawn figure: its name, heading, remark, caption, width in rem, SVG, files."""
+    """A drawn figure: its name, heading, remark, width in rem, SVG and files."""
 
     name: str
     heading: str
     remark: str
-    caption: str
     width: str
     svg: str
     files: dict[str, bytes]
@@ -134,13 +132,11 @@ def write(
         folder=folder.name,
         formats=options.format,
         thresholds=thresholds(runs, fitted, predicted),
-        units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
-        law="\n".join(summarise(fitted)),
+        law=summarise(fitted),
         provenance=provenance(runs, facts, manifest, command),
         is_folder=is_folder,
         grid=yaml.safe_dump(manifest.get("grid"), sort_keys=False, width=120),
-        has_theory=runs.has_theory,
-        is_search=runs.is_search,
+        runs=runs,
     )
     try:
         _replace(out, html, folder, pictures)
@@ -185,27 +181,9 @@ def _pictures(
             figure = replace(chart, size=size).figure()
             svg, files = rendered(figure, name, options.format)
             width = f"{figure.get_figwidth() / PAGE * 56:.0f}"
-            kind, _, _ = name.partition("-")
-            caption = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-            remark = chart.remark
-            picture = Picture(name, heading, remark, caption, width, svg, files)
+            picture = Picture(name, heading, chart.remark, width, svg, files)
             pictures.append(picture)
     return pictures
-
-
-CAPTIONS = {
-    "accuracy": "Lines are means over seeds, bands {band}.",
-    "critical": "Bars are 95 % intervals over seeds.",
-    "phase": "A pixel is one configuration. What is hatched was not tested.",
-    "collapse": "Each line is a configuration, with {along} over its {along}*.",
-}
-"""A dict from the beginning of a figure's name to its caption."""
-
-BANDS = {
-    "sd": "one standard deviation",
-    "quartiles": "the quartiles, and lines the medians",
-    "95 %": "95 % intervals",
-}
 
 
 def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
@@ -381,7 +359,7 @@ def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
 def _star(row: Mapping[str, Any]) -> str:
     """Formats a critical value with its interval, or a bound if it is censored."""
     if row["censored"] == "no":
-        return interval(row["critical"], row["lo"], row["hi"])
+        return with_interval([row["critical"], row["lo"], row["hi"]], rounded)
     sign = "<" if row["censored"] == "left" else ">"
     return f"{sign} {text(row['tried'])}, {row['state']}"
 
