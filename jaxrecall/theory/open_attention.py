@@ -92,7 +92,10 @@ def predicted_accuracy(model: Model, N: float) -> float:
     groups = order.reshape(GROUPS, -1)
     read = attended.read[groups].mean(axis=1)
     stored = np.where(read > 1 - 1e-3, 1.0, read)
-    reading = group_readings(attended.reading, groups)._replace(stored=stored)
+    medians = []  # of the seeds of each group
+    for part in attended.reading:
+        medians.append(np.median(part[groups], axis=1) if np.ndim(part) else part)
+    reading = Reading(*medians)._replace(stored=stored)
     weight = np.where(read * model.V < 1, 0.0, read)
     if not weight.any():
         return 0.0
@@ -100,16 +103,6 @@ def predicted_accuracy(model: Model, N: float) -> float:
     parts = (np.broadcast_to(part, GROUPS) for part in (weight, *reading))
     weight, *reading = (np.repeat(part, NODES // GROUPS) for part in parts)
     return float(np.mean(weight * recalled_by_node(model, N, Reading(*reading))))
-
-
-def group_readings(reading: Reading, groups: np.ndarray) -> Reading:
-    """Returns a reading whose entries are the medians over each group of seeds. Entries
-    that are numbers stay as they are.
-    """
-    medians = []
-    for part in reading:
-        medians.append(np.median(part[groups], axis=1) if np.ndim(part) else part)
-    return Reading(*medians)
 
 
 def locked_fraction(model: Model, N: float) -> float:

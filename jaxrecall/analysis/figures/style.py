@@ -320,15 +320,6 @@ def rounded(value: float) -> str:
     return short
 
 
-def lay_out(figure: Figure) -> None:
-    """Gives the parts of a figure their final places. With a layout engine, matplotlib
-    would draw every file twice.
-    """
-    engine: Any = figure.get_layout_engine()
-    engine.execute(figure)
-    figure.set_layout_engine(None)
-
-
 def rendered(
     figure: Figure, name: str, formats: Sequence[str]
 ) -> tuple[str, dict[str, bytes]]:
@@ -339,7 +330,9 @@ def rendered(
     unique in the page. No SVG contains text of the figure. Letters are outlines, and
     the comments in which matplotlib repeats the text are left out.
     """
-    lay_out(figure)
+    engine: Any = figure.get_layout_engine()
+    engine.execute(figure)
+    figure.set_layout_engine(None)  # it would lay out each format again
     drawing = io.StringIO()
     figure.savefig(drawing, format="svg", metadata=dict.fromkeys(SVG_METADATA))
     svg = re.sub("<!--.*?-->\n?", "", drawing.getvalue(), flags=re.DOTALL)

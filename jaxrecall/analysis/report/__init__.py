@@ -125,7 +125,8 @@ def write(
     html = page(
         rows={"rows": len(every)},
         title=f"{name}: how critical {along} scales",
-        question=question(runs, options.theta),
+        thetas=options.theta,
+        configurations=plural(groups(runs.rows, runs.axes).ngroups, "configuration"),
         axes=axes(runs),
         notes=told,
         pictures=pictures,
@@ -146,9 +147,12 @@ def write(
     for picture in pictures:
         remark = f" ({picture.remark})" if picture.remark else ""
         lines.append(f"{picture.name}: {picture.heading}{remark}")
-    drawn = f"{len(pictures)} as {', '.join(options.format)}"
-    size = f"{out.stat().st_size / 1e6:.2f} MB"
-    return [*lines, "", f"page:     {out} ({size})", f"figures:  {folder} ({drawn})"]
+    return [
+        *lines,
+        "",
+        f"page:     {out} ({out.stat().st_size / 1e6:.2f} MB)",
+        f"figures:  {folder} ({len(pictures)} as {', '.join(options.format)})",
+    ]
 
 
 def _page_of(options: Namespace, table: Path, is_folder: bool) -> Path:
@@ -282,44 +286,22 @@ def figures(
         yield "collapse", "Data collapse", chart
 
 
-def question(runs: Runs, thetas: Sequence[float]) -> str:
-    """Returns a paragraph about what is asked, and how many runs answer it."""
-    along, seeds = runs.along, runs.rows["seed"].nunique()
-    subject = f"the {runs.summary} {runs.roles.measure} over seeds"
-    if runs.summary.is_share:
-        subject = f"the fraction of {runs.measure}"
-    values = ", ".join(f"{theta:g}" for theta in thetas)
-    cells = plural(groups(runs.rows, runs.axes).ngroups, "configuration")
-    told = (
-        f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
-        f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
-    )
-    if runs.has_theory:
-        told += " Theory: ours."
-    return told
-
-
 MOST_VALUES = 8
 """The largest number of values of an axis that are listed."""
 
 
 def axes(runs: Runs) -> Table:
     """Returns a table of what varies, and of the other settings that figures name."""
-    varied = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
-    constants = charts.constants(runs.rows, runs.roles)
-    settings = {name: [value] for name, value in constants.items()} | varied
+    settings = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
+    for name, value in charts.constants(runs.rows, runs.roles).items():
+        settings.setdefault(name, [value])
     body = []
-    for name in (*varied, *without(settings, varied)):
-        values = settings[name]
+    for name, values in settings.items():
         listed = ", ".join(map(text, values))
         if len(values) > MOST_VALUES:
             listed = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
         body.append([name, runs.roles.labels.get(name, ""), listed])
     return pd.DataFrame(body, columns=["axis", "meaning", "values"])
-
-
-OPEN_ROWS = 24
-"""The largest number of rows that a table may have without being folded."""
 
 
 def page(**values: object) -> str:
@@ -334,20 +316,19 @@ def page(**values: object) -> str:
     )
     text = Path(__file__).with_name("page.html").read_text("utf-8")
     with pd.option_context("display.max_colwidth", None):
-        return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
+        return environment.from_string(text).render(values)
 
 
 def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
     """Returns a table with the critical value for each cell and theta, and with what
     theory predicts, if it predicts any.
     """
-    columns = fitted.thresholds.columns
-    before = columns[: columns.get_loc("theta")]
-    names = without(before, without(runs.roles.needed, runs.axes))
+    up_to_theta = fitted.thresholds.loc[:, :"theta"]
+    names = without(up_to_theta, without(runs.roles.needed, runs.axes))
     thetas = fitted.thresholds["theta"].unique()
     parts = [predicted.beside(runs.thresholds(fitted, one), one) for one in thetas]
     stars: Table = pd.concat(parts, ignore_index=True)
-    table = stars[[*names, "theta"]].map(text)
+    table = stars[names].map(text)
     table[f"{runs.along}*"] = list(map(_star, stars.to_dict("records")))
     if not stars["theory"].isna().all():
         table["theory"] = stars["theory"].map(rounded, na_action="ignore").fillna("")
