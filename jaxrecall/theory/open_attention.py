@@ -92,16 +92,16 @@ def predicted_accuracy(model: Model, N: float) -> float:
     groups = order.reshape(GROUPS, -1)
     read = attended.read[groups].mean(axis=1)
     stored = np.where(read > 1 - 1e-3, 1.0, read)
-    medians = []  # of the seeds of each group
+    medians = []  # of the seeds of each group, (GROUPS,) each
     for part in attended.reading:
-        medians.append(np.median(part[groups], axis=1) if np.ndim(part) else part)
+        of_seeds = part[groups] if np.ndim(part) else np.full((GROUPS, 1), part)
+        medians.append(np.median(of_seeds, axis=1))
     reading = Reading(*medians)._replace(stored=stored)
     weight = np.where(read * model.V < 1, 0.0, read)
     if not weight.any():
         return 0.0
     # recall is averaged over groups and nodes at once: each group has nodes of its own
-    parts = (np.broadcast_to(part, GROUPS) for part in (weight, *reading))
-    weight, *reading = (np.repeat(part, NODES // GROUPS) for part in parts)
+    weight, *reading = (np.repeat(part, NODES // GROUPS) for part in (weight, *reading))
     return float(np.mean(weight * recalled_by_node(model, N, Reading(*reading))))
 
 

@@ -209,8 +209,8 @@ def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(draw
         ax = drawn.figure.axes[0]
         pixels, expected = ax.collections[0], means(runs, "N", "d")
         assert_close(pixels.get_array(), expected)
-        for path, (N, d) in zip(pixels.get_paths(), expected.index, strict=True):
-            assert path.contains_point((d, N))
+        for path, at in zip(pixels.get_paths(), expected.index, strict=True):
+            assert path.contains_point(at[::-1])
         assert ax.patch.get_hatch()
         assert ("not tested" in legend(drawn)) == (runs is some)
 

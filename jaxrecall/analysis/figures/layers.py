@@ -239,9 +239,8 @@ class Pixels(Layer):
         # matplotlib's mesh would write a path for each place that was not tested, too
         i, j = np.nonzero(~np.ma.getmaskarray(z))
         left, right, low, high = across[j], across[j + 1], up[i], up[i + 1]
-        corners = [[left, right, right, left], [low, low, high, high]]
         pixels = PolyCollection(
-            np.transpose(corners),
+            np.transpose([[left, right, right, left], [low, low, high, high]]),
             array=z.compressed(),
             norm=colours.norm,
             cmap=colours.cmap,

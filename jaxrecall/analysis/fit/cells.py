@@ -424,12 +424,11 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int]:
         L[cell] = rows["L"]
     has_run = (n > 0).astype(np.float32)
     n_both = has_run @ has_run.T
-    n_runs = n_both.diagonal()
     originals: list[int] = []
     for i in range(shape[0]):
         at = n[i] > 0
         before = np.unique(np.array(originals, int))
-        least = SHARED * np.minimum(n_runs[i], n_runs[before])
+        least = SHARED * np.minimum(n_both[i, i], n_both[before, before])
         before = before[n_both[i, before] >= least]
         there = np.ix_(before, at)
         both = n[there] > 0

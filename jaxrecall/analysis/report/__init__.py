@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from ...errors import UsageError, plural
+from ...errors import UsageError
 from ...sweep.files import (
     atomic_write,
     held_folder,
@@ -123,15 +123,14 @@ def write(
         *map("theory: {}".format, predicted.messages.values()),
     ]
     html = page(
-        rows={"rows": len(every)},
+        n_rows=len(every),
         title=f"{name}: how critical {along} scales",
-        thetas=options.theta,
-        configurations=plural(groups(runs.rows, runs.axes).ngroups, "configuration"),
+        options=options,
+        n_cells=groups(runs.rows, runs.axes).ngroups,
         axes=axes(runs),
         notes=told,
         pictures=pictures,
-        folder=folder.name,
-        formats=options.format,
+        folder=folder,
         thresholds=thresholds(runs, fitted, predicted),
         law=summarise(fitted),
         provenance=provenance(runs, facts, manifest, command),
@@ -323,8 +322,8 @@ def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
     """Returns a table with the critical value for each cell and theta, and with what
     theory predicts, if it predicts any.
     """
-    up_to_theta = fitted.thresholds.loc[:, :"theta"]
-    names = without(up_to_theta, without(runs.roles.needed, runs.axes))
+    constant = without(runs.roles.needed, runs.axes)
+    names = without(fitted.thresholds.loc[:, :"theta"], constant)
     thetas = fitted.thresholds["theta"].unique()
     parts = [predicted.beside(runs.thresholds(fitted, one), one) for one in thetas]
     stars: Table = pd.concat(parts, ignore_index=True)
