@@ -145,7 +145,7 @@ def test_the_step_may_stand_along_x(at_steps):
     one = every[every["d"] == 32]
     thresholds = fit(one, [0.5], step="all").thresholds.query("record")
     ax = plot.critical_n(one, x="step")
-    assert_close(np.array(marks(ax, "o")), thresholds[["step", "N_star"]].to_numpy())
+    assert_close(np.array(marks(ax, "o")), thresholds[["step", "N_star"]])
 
 
 def test_a_figure_of_any_column_has_means_bands_and_panels():
@@ -220,7 +220,7 @@ def test_thresholds_have_bars_and_censored_cells_open_marks():
     thresholds = fit(frame, [0.5]).thresholds
     ax = plot.figure(thresholds, "N_star", x="d").axes[0]
     crossing = thresholds.query("record").iloc[1:]
-    assert_close(np.array(marks(ax, "o")), crossing[["d", "N_star"]].to_numpy())
+    assert_close(np.array(marks(ax, "o")), crossing[["d", "N_star"]])
     assert marks(ax, "^") == [[16, LEVELS[-1]]]
     assert {*crossing[["lo", "hi"]].itertuples(index=False, name=None)} == bars(ax)
 

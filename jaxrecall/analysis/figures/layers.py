@@ -240,7 +240,7 @@ class Pixels(Layer):
         i, j = np.nonzero(~np.ma.getmaskarray(z))
         left, right, low, high = across[j], across[j + 1], up[i], up[i + 1]
         pixels = PolyCollection(
-            np.transpose([[left, right, right, left], [low, low, high, high]]),
+            [*np.transpose([[left, right, right, left], [low, low, high, high]])],
             array=z.compressed(),
             norm=colours.norm,
             cmap=colours.cmap,

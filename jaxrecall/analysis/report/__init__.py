@@ -120,7 +120,7 @@ def write(
     told = [
         *remarks,
         *fitted.remarks,
-        *map("theory: {}".format, predicted.messages.values()),
+        *(f"theory: {message}" for message in predicted.messages.values()),
     ]
     html = page(
         n_rows=len(every),
@@ -142,7 +142,7 @@ def write(
         _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
-    lines = list(map("note: {}".format, told))
+    lines = [f"note: {note}" for note in told]
     for picture in pictures:
         remark = f" ({picture.remark})" if picture.remark else ""
         lines.append(f"{picture.name}: {picture.heading}{remark}")
