@@ -10,9 +10,11 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 
 from .analysis.fit import Fit, fit
+from .analysis.fit.columns import common
 from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
@@ -232,28 +234,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise unwritable(out, FileExistsError("File exists"))
     if os.path.islink(out):  # also for a name that is too long
         out = Path(os.path.realpath(out))
-    options = (
-        "where",
-        "along",
-        "step",
-        "of",
-        "best",
-        "by",
-        "law",
-        "compare",
-        "floor",
-        "summary",
-        "predict",
-        "additive",
-        "product",
-        "axes",
-        "average",
-    )
+    arguments = common(signature(fit).parameters, vars(args))
     fitted = fit(
         frame,
         args.theta,
         on_progress=now_and_then(PLAIN_EVERY_SECONDS, _progress),
-        **{name: getattr(args, name) for name in options},
+        **{name: getattr(args, name) for name in arguments},
     )
     # a fit that cannot be saved is not lost
     answer(*map("note: {}".format, remarks))

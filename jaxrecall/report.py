@@ -41,13 +41,12 @@ def parser() -> argparse.ArgumentParser:
         help="the page (default: DIR/report.html, or FILE-report.html beside a file)",
     )
     add_table_options(add)
-    _add_axes(add)
-    _add_looks(add)
+    _add_figures(add)
     return p
 
 
-def _add_axes(add: Callable[..., object]) -> None:
-    """Adds the options that choose how the axes of the grid are shown in a figure."""
+def _add_figures(add: Callable[..., object]) -> None:
+    """Adds the options that choose what the axes of figures are, and how they look."""
     add(
         "--x",
         metavar="AXIS",
@@ -68,12 +67,6 @@ def _add_axes(add: Callable[..., object]) -> None:
         default=[],
         help="what the panels differ in (all others do too)",
     )
-
-
-def _add_looks(add: Callable[..., object]) -> None:
-    """Adds the options for the appearance of figures and for the modules that they
-    need.
-    """
     add(
         "--size",
         help=(

@@ -92,17 +92,19 @@ def predicted_accuracy(model: Model, N: float) -> float:
     groups = order.reshape(GROUPS, -1)
     read = attended.read[groups].mean(axis=1)
     stored = np.where(read > 1 - 1e-3, 1.0, read)
-    reading = group_readings(attended.reading, groups)._replace(stored=stored)
+    medians = []  # of the seeds of each group, (GROUPS,) each
+    for part in attended.reading:
+        of_seeds = np.full((GROUPS, 1), part)
+        if isinstance(part, np.ndarray):
+            of_seeds = part[groups]
+        medians.append(np.median(of_seeds, axis=1))
+    reading = Reading(*medians)._replace(stored=stored)
     weight = np.where(read * model.V < 1, 0.0, read)
+    if not weight.any():
+        return 0.0
     # recall is averaged over groups and nodes at once: each group has nodes of its own
     weight, *reading = (np.repeat(part, NODES // GROUPS) for part in (weight, *reading))
     return float(np.mean(weight * recalled_by_node(model, N, Reading(*reading))))
-
-
-def group_readings(reading: Reading, groups: np.ndarray) -> Reading:
-    """Returns a reading whose entries are the medians over each group of seeds."""
-    parts = (np.broadcast_to(part, SEEDS)[groups] for part in reading)
-    return Reading(*(np.median(part, axis=1) for part in parts))
 
 
 def locked_fraction(model: Model, N: float) -> float:
@@ -184,7 +186,6 @@ class SeedScores(NamedTuple):
 
     sigma: np.ndarray  # standard deviation of the tokens' scores, nats
     exposed: np.ndarray  # the trigger's score divided by sigma
-    rank: np.ndarray  # quantile of the largest rival in its distribution, uniform
 
 
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
@@ -219,10 +220,9 @@ def seed_lattice() -> tuple[np.ndarray, ...]:
 def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
     """Returns the scores of the seeds.
 
-    Each seed has one noise size, one exposure of the trigger to the noise, and one
-    largest rival.
+    Each seed has one noise size, and one exposure of the trigger to the noise.
     """
-    first, third, fourth, fifth, rank = seed_lattice()
+    first, third, fourth, fifth, _ = seed_lattice()
     size = np.exp(scores.variation**2 - scores.variation * third)
     snr, exposure = scores.snr * size, scores.exposure
     if scores.wander:
@@ -233,7 +233,14 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
         exposed = scores.exposure**2 + scores.exposure_to_bias**2 * more
         exposure = np.sqrt(exposed / variance)
     sigma = score / snr * np.exp(scores.scale * fourth)
-    return SeedScores(sigma, snr + exposure * first, rank)
+    return SeedScores(sigma, snr + exposure * first)
+
+
+@lru_cache(maxsize=64)
+def largest_rival(n: float) -> np.ndarray:
+    """Returns the largest of n normal variables in each seed, (SEEDS,)."""
+    *_, rank = seed_lattice()
+    return ndtri(rank ** (1 / n))
 
 
 def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
@@ -245,7 +252,7 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
     # token needs
     behind = math.log(L - 1) + sigma**2 / 2 - sigma * seeds.exposed
     locked = ndtr(-behind / sigma)
-    rival = np.exp(behind - sigma * ndtri(seeds.rank))
+    rival = np.exp(behind - sigma * largest_rival(1))
     mass = 1 / (1 + rival)
     unlocked = ((1 - mass) ** 2).mean() / (L - 1)
     stray = unlocked * (mass.mean() / (mass**2).mean()) ** 2
@@ -272,7 +279,7 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
     V, L = model.V, model.L
     # log of the number of times that the largest rival occurs
     often = max(math.log((L - 1) / V), 0.0)
-    z = ndtri(seeds.rank ** (1 / distinct_tokens(V, L)))
+    z = largest_rival(distinct_tokens(V, L))
     # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * (z**3 - 3 * z)

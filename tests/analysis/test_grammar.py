@@ -140,7 +140,7 @@ def test_names_over_two_axes_have_a_colour_each():
     drawn = plot.figure(table, "b", x="a", colour="what")
     assert legend(drawn) == ["fails", "works"]
     (pixels,) = drawn.axes[0].collections
-    assert pixels.get_array().tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    assert pixels.get_array().tolist() == [0, 0, 0, 1, 0, 0, 1, 1, 0]
     assert len(drawn.axes) == 1, "names need no colour bar"
     states = pd.Categorical(table["what"], ["never", "fails", "works"])
     drawn = plot.figure(table.assign(what=states), "b", x="a", colour="what")

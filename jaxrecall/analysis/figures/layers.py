@@ -222,6 +222,7 @@ class Pixels(Layer):
         return ScalarMappable(Normalize(*ends))
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
+        from matplotlib.collections import PolyCollection
         from matplotlib.patches import Patch
 
         ax, colours = panel.ax, self.colours
@@ -234,9 +235,21 @@ class Pixels(Layer):
             rows = rows.assign(**{self.y: Axis("", self.names).place(rows[self.y])})
         across = _edges(ax.xaxis, panel.x.places)
         up = _edges(ax.yaxis, panel.y.places)
-        shown: Style = {"norm": colours.norm, "cmap": colours.cmap, "zorder": 1}
         z = panel.over(rows, self.y)
-        ax.pcolormesh(across, up, z, linewidth=0.2, edgecolors="face", **shown)
+        # matplotlib's mesh would write a path for each place that was not tested, too
+        i, j = np.nonzero(~np.ma.getmaskarray(z))
+        left, right, low, high = across[j], across[j + 1], up[i], up[i + 1]
+        pixels = PolyCollection(
+            [*np.transpose([[left, right, right, left], [low, low, high, high]])],
+            array=z.compressed(),
+            norm=colours.norm,
+            cmap=colours.cmap,
+            edgecolors="face",
+            linewidth=0.2,
+            antialiased=False,
+            zorder=1,
+        )
+        ax.add_collection(pixels)
         if np.ma.is_masked(z):
             why = "no values" if rows[self.y].isna().any() else "not tested"
             panel.keys[why] = Patch(**hatched, linewidth=0, label=why)

@@ -122,8 +122,8 @@ def figure(
         over: layers that are drawn on top, such as `Polyline` and `Points`. The columns
             of their tables place them as those of `df` do.
         band: "sd" for one standard deviation around the mean, "se" for one standard
-            error, "95 %" for the interval of the mean, or "quartiles" around the
-            median.
+            error, "95 %" for the interval of the mean, or "quartiles", with which the
+            line is the median in place of the mean.
         scale: the scale of y: "fraction" (0 to 1), "log" or "linear". If None, the
             values determine it. Values that have no place on a log axis are marked at
             its lower end.
@@ -595,9 +595,8 @@ def _list_of(kind: type, argument: str, values: object, allowed: str) -> list[An
 
 def _at_steps(df: Table, *axes: str | None) -> Table:
     """Returns the rows at the last step, or all rows if the step is one of the axes."""
-    if re.search(r"\bstep\b", " ".join(filter(None, axes))):
-        return at_steps(df, ALL)
-    return at_steps(df, LAST)
+    is_axis = re.search(r"\bstep\b", " ".join(filter(None, axes)))
+    return at_steps(df, ALL if is_axis else LAST)
 
 
 def _theory(runs: Runs) -> Theory:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ...model.columns import is_parameter
 from ...model.point import SAME_AS
 from ...model.values import is_missing
 from ..fit.roles import Roles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
@@ -317,22 +320,8 @@ def rounded(value: float) -> str:
     return short
 
 
-def interval(value: float, low: float, high: float) -> str:
-    """Formats a number and its interval with three significant digits.
-
-    An unknown interval is left out, and an unknown number gives an empty text.
-
-    >>> interval(17432.1, 8495.2, 35600.0)  # '17 400 [8500, 35 600]'
-    """
-    if np.isnan(value):
-        return ""
-    if np.isnan(low):
-        return rounded(value)
-    return f"{rounded(value)} [{rounded(low)}, {rounded(high)}]"
-
-
 def rendered(
-    figure: Any, name: str, formats: Sequence[str]
+    figure: Figure, name: str, formats: Sequence[str]
 ) -> tuple[str, dict[str, bytes]]:
     """Returns the SVG of a figure for a page, and its files as a dict from name to
     bytes. The names are `<name>.<format>`.
@@ -341,9 +330,9 @@ def rendered(
     unique in the page. No SVG contains text of the figure. Letters are outlines, and
     the comments in which matplotlib repeats the text are left out.
     """
-    figure.get_layout_engine().execute(figure)
-    # the layout is final; a layout engine would draw each format twice
-    figure.set_layout_engine(None)
+    engine: Any = figure.get_layout_engine()
+    engine.execute(figure)
+    figure.set_layout_engine(None)  # it would lay out each format again
     drawing = io.StringIO()
     figure.savefig(drawing, format="svg", metadata=dict.fromkeys(SVG_METADATA))
     svg = re.sub("<!--.*?-->\n?", "", drawing.getvalue(), flags=re.DOTALL)

@@ -127,8 +127,8 @@ class Theory:
         cells = self._cells(critical)
         others = without(filter(_matters, cells), [*by, x, critical])
         lines = [rows for _, rows in groups(cells, by)]
-        is_line = x in self.runs.rows and is_setting(x) and x not in NOT_SMOOTH
-        is_line = is_line and Axis(x, ordered(cells[x])).kind == "log"
+        is_smooth = is_setting(x) and x not in NOT_SMOOTH
+        is_line = is_smooth and Axis(x, ordered(cells[x])).kind == "log"
         for rows in lines:
             is_line = is_line and len(rows) > 1 and not varying(rows, others)
         if is_line:

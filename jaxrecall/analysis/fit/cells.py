@@ -360,7 +360,8 @@ def _fill(
 
     by_cell = groups(rows, axes)
     cells, at = [], []
-    for values, members in by_cell:
+    counts = rows[[*axes, "_level", "_seed", RIGHT, ANSWERS]]
+    for values, members in groups(counts, axes):
         is_lost, seeds = members[ANSWERS] == 0, members["_seed"]
         n_tried, n_lost = seeds.nunique(), seeds[is_lost].nunique()
         if counts_lost:
@@ -421,19 +422,21 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int]:
     if {"draw_check", "L"} <= {*rows}:
         check[cell, run] = rows["draw_check"].fillna(0)
         L[cell] = rows["L"]
-    n_runs = (n > 0).sum(axis=1)
+    has_run = (n > 0).astype(np.float32)
+    n_both = has_run @ has_run.T
     originals: list[int] = []
     for i in range(shape[0]):
         at = n[i] > 0
         before = np.unique(np.array(originals, int))
+        least = SHARED * np.minimum(n_both[i, i], n_both[before, before])
+        before = before[n_both[i, before] >= least]
         there = np.ix_(before, at)
         both = n[there] > 0
         differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
         same_L = (L[before] == L[i])[:, None]
         differ |= same_L & (check[there] != check[i, at])
-        enough = both.sum(axis=1) >= SHARED * np.minimum(n_runs[i], n_runs[before])
         sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
-        same = before[enough & sure & ~(both & differ).any(axis=1)]
+        same = before[sure & ~(both & differ).any(axis=1)]
         originals.append(int(same[0]) if len(same) else i)
     return originals
 

@@ -98,7 +98,7 @@ def _of_one_cell(value: Estimate, law: Law) -> Estimate:
     apart = law.misfit.rms**2 - law.misfit.noise**2
     beyond = stdtrit(law.n_free, TAIL) * np.sqrt(max(0.0, apart))
     half = np.hypot(value.high - value.value, beyond)
-    return Estimate(value.value, value.value - half, value.value + half, value.by)
+    return value._replace(low=value.value - half, high=value.value + half)
 
 
 def _beyond(law: Law, sizes: Sizes) -> Iterator[str]:

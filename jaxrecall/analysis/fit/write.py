@@ -124,7 +124,7 @@ def _shown(table: Table) -> str:
         prefix = f"{name}_" if f"{name}_lo" in table else ""
         ends = [f"{prefix}lo", f"{prefix}hi"]
         rows = table[[name, *ends]].to_numpy()
-        texts = [_with_interval(row, "{:.3g}".format) for row in rows]
+        texts = [with_interval(row, "{:.3g}".format) for row in rows]
         table = table.assign(**{name: texts})
         hidden += ends
     table = table.drop(columns=hidden)
@@ -334,7 +334,7 @@ def _critical(row: Row) -> str:
     If there is no crossing, the result is a bound or the outcome of a search.
     """
     if not is_missing(row["critical"]):
-        return _with_interval([row["critical"], row["lo"], row["hi"]], number)
+        return with_interval([row["critical"], row["lo"], row["hi"]], number)
     if "outcome" in row:
         return escaped(row["outcome"].replace("_", " "))
     bound = f"$>$ {_setting(row['N_below'])}"
@@ -345,7 +345,7 @@ def _critical(row: Row) -> str:
 
 
 def _exponent(row: Row) -> str:
-    text = _with_interval([row["exponent"], row["lo"], row["hi"]], number)
+    text = with_interval([row["exponent"], row["lo"], row["hi"]], number)
     mark = ""
     if row["rejected"]:
         mark = r"\textsuperscript{\dag}"
@@ -354,7 +354,7 @@ def _exponent(row: Row) -> str:
     return text + mark
 
 
-def _with_interval(numbers: Iterable[float], form: Callable[[float], str]) -> str:
+def with_interval(numbers: Iterable[float], form: Callable[[float], str]) -> str:
     """Formats a value, the first of the numbers, with its interval if it has one."""
     value, low, high = numbers
     if is_missing(value):

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from ...errors import UsageError, plural
+from ...errors import UsageError
 from ...sweep.files import (
     atomic_write,
     held_folder,
@@ -39,7 +39,6 @@ from ..figures.figure import Chart
 from ..figures.layers import ordered
 from ..figures.style import (
     PAGE,
-    interval,
     look,
     rendered,
     rounded,
@@ -58,7 +57,7 @@ from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
 from ..fit.steps import at_steps
-from ..fit.write import beside, summarise, unwritable
+from ..fit.write import beside, summarise, unwritable, with_interval
 
 MADE = re.compile(
     r'<span class="file">([^<]*)/([\w.-]+)\.((?:png|pdf|svg)(?:, \.(?:png|pdf|svg))*)<',
@@ -70,12 +69,11 @@ MADE = re.compile(
 
 
 class Picture(NamedTuple):
-    """A drawn figure: its name, heading, remark, caption, width in rem, SVG, files."""
+    """A drawn figure: its name, heading, remark, width in rem, SVG and files."""
 
     name: str
     heading: str
     remark: str
-    caption: str
     width: str
     svg: str
     files: dict[str, bytes]
@@ -122,37 +120,38 @@ def write(
     told = [
         *remarks,
         *fitted.remarks,
-        *map("theory: {}".format, predicted.messages.values()),
+        *(f"theory: {message}" for message in predicted.messages.values()),
     ]
     html = page(
-        rows={"rows": len(every)},
+        n_rows=len(every),
         title=f"{name}: how critical {along} scales",
-        question=question(runs, options.theta),
+        options=options,
+        n_cells=groups(runs.rows, runs.axes).ngroups,
         axes=axes(runs),
         notes=told,
         pictures=pictures,
-        folder=folder.name,
-        formats=options.format,
+        folder=folder,
         thresholds=thresholds(runs, fitted, predicted),
-        units=f"{along}* in {roles.units[along]}. " if along in roles.units else "",
-        law="\n".join(summarise(fitted)),
+        law=summarise(fitted),
         provenance=provenance(runs, facts, manifest, command),
         is_folder=is_folder,
         grid=yaml.safe_dump(manifest.get("grid"), sort_keys=False, width=120),
-        has_theory=runs.has_theory,
-        is_search=runs.is_search,
+        runs=runs,
     )
     try:
         _replace(out, html, folder, pictures)
     except OSError as error:
         raise unwritable(out, error) from error
-    lines = list(map("note: {}".format, told))
+    lines = [f"note: {note}" for note in told]
     for picture in pictures:
         remark = f" ({picture.remark})" if picture.remark else ""
         lines.append(f"{picture.name}: {picture.heading}{remark}")
-    drawn = f"{len(pictures)} as {', '.join(options.format)}"
-    size = f"{out.stat().st_size / 1e6:.2f} MB"
-    return [*lines, "", f"page:     {out} ({size})", f"figures:  {folder} ({drawn})"]
+    return [
+        *lines,
+        "",
+        f"page:     {out} ({out.stat().st_size / 1e6:.2f} MB)",
+        f"figures:  {folder} ({len(pictures)} as {', '.join(options.format)})",
+    ]
 
 
 def _page_of(options: Namespace, table: Path, is_folder: bool) -> Path:
@@ -185,27 +184,9 @@ def _pictures(
             figure = replace(chart, size=size).figure()
             svg, files = rendered(figure, name, options.format)
             width = f"{figure.get_figwidth() / PAGE * 56:.0f}"
-            kind, _, _ = name.partition("-")
-            caption = CAPTIONS[kind].format(band=BANDS[runs.band], along=runs.along)
-            remark = chart.remark
-            picture = Picture(name, heading, remark, caption, width, svg, files)
+            picture = Picture(name, heading, chart.remark, width, svg, files)
             pictures.append(picture)
     return pictures
-
-
-CAPTIONS = {
-    "accuracy": "Lines are means over seeds, bands {band}.",
-    "critical": "Bars are 95 % intervals over seeds.",
-    "phase": "A pixel is one configuration. What is hatched was not tested.",
-    "collapse": "Each line is a configuration, with {along} over its {along}*.",
-}
-"""A dict from the beginning of a figure's name to its caption."""
-
-BANDS = {
-    "sd": "one standard deviation",
-    "quartiles": "the quartiles, and lines the medians",
-    "95 %": "95 % intervals",
-}
 
 
 def _replace(out: Path, html: str, folder: Path, pictures: Sequence[Picture]) -> None:
@@ -304,44 +285,22 @@ def figures(
         yield "collapse", "Data collapse", chart
 
 
-def question(runs: Runs, thetas: Sequence[float]) -> str:
-    """Returns a paragraph about what is asked, and how many runs answer it."""
-    along, seeds = runs.along, runs.rows["seed"].nunique()
-    subject = f"the {runs.summary} {runs.roles.measure} over seeds"
-    if runs.summary.is_share:
-        subject = f"the fraction of {runs.measure}"
-    values = ", ".join(f"{theta:g}" for theta in thetas)
-    cells = plural(groups(runs.rows, runs.axes).ngroups, "configuration")
-    told = (
-        f"At which {along} does {subject} cross {values}? The answer, {along}*, comes"
-        f" from {cells}, {len(runs.rows)} rows and {seeds} seeds."
-    )
-    if runs.has_theory:
-        told += " Theory: ours."
-    return told
-
-
 MOST_VALUES = 8
 """The largest number of values of an axis that are listed."""
 
 
 def axes(runs: Runs) -> Table:
     """Returns a table of what varies, and of the other settings that figures name."""
-    varied = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
-    constants = charts.constants(runs.rows, runs.roles)
-    settings = {name: [value] for name, value in constants.items()} | varied
+    settings = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
+    for name, value in charts.constants(runs.rows, runs.roles).items():
+        settings.setdefault(name, [value])
     body = []
-    for name in (*varied, *without(settings, varied)):
-        values = settings[name]
+    for name, values in settings.items():
         listed = ", ".join(map(text, values))
         if len(values) > MOST_VALUES:
             listed = f"{text(values[0])} to {text(values[-1])}, {len(values)} values"
         body.append([name, runs.roles.labels.get(name, ""), listed])
     return pd.DataFrame(body, columns=["axis", "meaning", "values"])
-
-
-OPEN_ROWS = 24
-"""The largest number of rows that a table may have without being folded."""
 
 
 def page(**values: object) -> str:
@@ -356,20 +315,19 @@ def page(**values: object) -> str:
     )
     text = Path(__file__).with_name("page.html").read_text("utf-8")
     with pd.option_context("display.max_colwidth", None):
-        return environment.from_string(text).render(values, open_rows=OPEN_ROWS)
+        return environment.from_string(text).render(values)
 
 
 def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
     """Returns a table with the critical value for each cell and theta, and with what
     theory predicts, if it predicts any.
     """
-    columns = fitted.thresholds.columns
-    before = columns[: columns.get_loc("theta")]
-    names = without(before, without(runs.roles.needed, runs.axes))
+    constant = without(runs.roles.needed, runs.axes)
+    names = without(fitted.thresholds.loc[:, :"theta"], constant)
     thetas = fitted.thresholds["theta"].unique()
     parts = [predicted.beside(runs.thresholds(fitted, one), one) for one in thetas]
     stars: Table = pd.concat(parts, ignore_index=True)
-    table = stars[[*names, "theta"]].map(text)
+    table = stars[names].map(text)
     table[f"{runs.along}*"] = list(map(_star, stars.to_dict("records")))
     if not stars["theory"].isna().all():
         table["theory"] = stars["theory"].map(rounded, na_action="ignore").fillna("")
@@ -381,7 +339,7 @@ def thresholds(runs: Runs, fitted: Fit, predicted: Theory) -> Table:
 def _star(row: Mapping[str, Any]) -> str:
     """Formats a critical value with its interval, or a bound if it is censored."""
     if row["censored"] == "no":
-        return interval(row["critical"], row["lo"], row["hi"])
+        return with_interval([row["critical"], row["lo"], row["hi"]], rounded)
     sign = "<" if row["censored"] == "left" else ">"
     return f"{sign} {text(row['tried'])}, {row['state']}"
 
