@@ -294,6 +294,7 @@ import pkgutil, sys
 import jaxrecall
 assert not {"jax", "pandas", "pyarrow", "pydantic", "matplotlib"} & sys.modules.keys()
 assert dir(jaxrecall) == sorted(jaxrecall.__all__)
+assert callable(jaxrecall.plot.figure) and not {"jax", "matplotlib"} & sys.modules.keys()
 function = jaxrecall.run
 for module in pkgutil.walk_packages(jaxrecall.__path__, "jaxrecall."):
     if not module.name.endswith("__main__"):
