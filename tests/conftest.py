@@ -110,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     if not attack.full_counts:
         sweep.FIGURE = "undrawn"
-        compile_light_programs_as_others()
+        compile_few_programs()
         if not hasattr(config, "workerinput"):
             compile_quickly()
     for name, value in settings.items():
@@ -171,14 +171,21 @@ COMPILED = program._compiled
 """As users have it."""
 
 
-def compile_light_programs_as_others() -> None:
-    """Light and quick programs have the same code as others. What tests compile is not
-    optimised anyway, so one program serves all three.
+LEAST = 32
+"""The least padded V and d of programs, so that points of many sizes share one."""
+
+
+def compile_few_programs() -> None:
+    """Small sizes are padded more, and light and quick programs have the code of
+    others: what tests compile is not optimised anyway.
     """
 
     @functools.wraps(COMPILED)
     def compiled(shape: Shape, *others: Any) -> program.Executable:
-        return COMPILED(replace(shape, light=False, quick=False), *others)
+        alike = replace(shape, light=False, quick=False)
+        if not shape.exact_sizes:
+            alike = replace(alike, V=max(shape.V, LEAST), d=max(shape.d, LEAST))
+        return COMPILED(alike, *others)
 
     compiled.cache_info = COMPILED.cache_info
     compiled.cache_clear = COMPILED.cache_clear
