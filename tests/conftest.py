@@ -4,10 +4,12 @@ Compiled programs are kept from one session of tests to the next, for all proces
 they start.
 """
 
+import functools
 import gc
 import math
 import os
 import signal
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +33,7 @@ from jax.stages import Compiled, Lowered
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import device, program, stored_programs
+from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 from jaxrecall.sweep.running import progress
@@ -107,6 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     if not attack.full_counts:
         sweep.FIGURE = "undrawn"
+        compile_few_programs()
         if not hasattr(config, "workerinput"):
             compile_quickly()
     for name, value in settings.items():
@@ -123,6 +127,7 @@ def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
         return lowered.compile(compiler_options=both)
 
     monkeypatch.setattr(program, "compile", compile)
+    monkeypatch.setattr(program, "_compiled", COMPILED)
 
 
 @pytest.fixture
@@ -160,6 +165,31 @@ def compile_quickly() -> None:
     flags = [f"--{name}={value}".lower() for name, value in UNOPTIMISED.items()]
     # read when JAX starts
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
+
+
+COMPILED = program._compiled
+"""As users have it."""
+
+
+LEAST = 32
+"""The least padded V and d of programs, so that points of many sizes share one."""
+
+
+def compile_few_programs() -> None:
+    """Small sizes are padded more, and light and quick programs have the code of
+    others: what tests compile is not optimised anyway.
+    """
+
+    @functools.wraps(COMPILED)
+    def compiled(shape: Shape, *others: Any) -> program.Executable:
+        alike = replace(shape, light=False, quick=False)
+        if not shape.exact_sizes:
+            alike = replace(alike, V=max(shape.V, LEAST), d=max(shape.d, LEAST))
+        return COMPILED(alike, *others)
+
+    compiled.cache_info = COMPILED.cache_info
+    compiled.cache_clear = COMPILED.cache_clear
+    program._compiled = compiled
 
 
 def keep_to_a_core(worker: int) -> None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import python
 from scipy.special import expit, logit
 from tolerances import assert_close
 
@@ -382,14 +381,8 @@ def test_a_refused_table_is_told_in_a_line_before_anything_is_fitted(tmp_path, c
     assert {path.name for path in tmp_path.iterdir()} == {"t.parquet", "file"}
 
 
-def test_a_fit_needs_no_jax(tmp_path):
-    table().to_parquet(tmp_path / "t.parquet")
-    told = python(
-        "import sys; from jaxrecall.fit import main;"
-        f" code = main([{str(tmp_path / 't.parquet')!r}]);"
-        " assert 'jax' not in sys.modules; sys.exit(code)"
-    )
-    assert told.returncode == 0, told.stderr
+def test_a_fit_writes_three_tables(tmp_path):
+    assert command(tmp_path, table()) == 0
     names = {path.stem for path in (tmp_path / "t-fit").iterdir()}
     assert names == {"diagnostics", "exponents", "thresholds"}
     # a column without values has its type

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import python
 from matplotlib.contour import QuadContourSet
 from matplotlib.text import Text
 from panels import bars, close, legend, lines, marks, means, titles, xy  # noqa: F401
@@ -108,14 +107,6 @@ def test_a_cell_that_does_not_cross_has_no_place_along_n():
     censored = FRAME[(FRAME["d"] < 128) | (FRAME["N"] < 256)]
     ax = plot.phase(censored, "N", "d", theory=False)
     assert {d for _, d in marks(ax, "o")} == {32, 64}
-
-
-def test_matplotlib_and_jax_are_imported_only_when_they_are_needed():
-    ran = python(
-        "import sys, jaxrecall; jaxrecall.plot.figure; sys.exit(any(name in sys.modules"
-        " for name in ('jax', 'matplotlib')))"
-    )
-    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.fixture(scope="module")

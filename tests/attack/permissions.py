@@ -77,15 +77,13 @@ def obstacle(home: Path) -> str | None:
     folder in `home`.
     """
     (home / "shut").mkdir(mode=0)
-    reached = called(home, "-c", "import jaxrecall.sweep.api")
-    if reached.returncode:
-        return (
-            "a process without the rights of root cannot import the package:"
-            f" {reached.stderr.strip().rpartition(chr(10))[2]}"
-        )
-    if called(home, "-c", "import os; os.listdir('shut')").returncode == 0:
+    reached = called(home, "-c", "import os, jaxrecall.sweep.api; os.listdir('shut')")
+    if reached.returncode == 0:
         return "permissions do not apply to processes here"
-    return None
+    *_, why = reached.stderr.splitlines()
+    if why.endswith("'shut'"):
+        return None
+    return f"a process without the rights of root cannot import the package: {why}"
 
 
 def every_level(tries: Tries) -> None:

@@ -180,10 +180,9 @@ def test_threefry_must_be_partitionable():
 
 
 DRAWN = {
-    "mlp": POINT,
     "independent": POINT.replace(fresh_batches=True, streams="independent"),
     "pool": POINT.replace(pool=16, root_seed=3, d=60, embedding="orthogonal"),
-    "batches": POINT.replace(steps=9, lr=0.1, batch=600),
+    "mlp and batches": POINT.replace(steps=9, lr=0.1, batch=600),
     "more than are drawn at once": POINT.replace(
         **{"V": 70, "N": 4700, "L": 37, "tokens": "zipf", "label_noise": 0.1},
         embedding="equicorrelated(rho=0.3)",

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from cases import cases, check_recipe
 from helpers import assert_same_metrics, executed, python
 
 from jaxrecall import Point
@@ -105,11 +104,3 @@ print(json.dumps(test_packaging.rows(test_packaging.SHAPE, 3)))
     out = python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert out.returncode == 0, out.stderr
     assert_same(json.loads(out.stdout), alone)
-
-
-@pytest.mark.parametrize("law", cases("[[quadratic, full]]", "[[gelu, uniform]]"))
-def test_padded_mlp_units_and_columns_are_silent(law):
-    activation, form = law
-    point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
-    row, _ = check_recipe(point, 2, Shape(32, 32, 32, activation, form))
-    assert row["form"].partition("+")[0] == form

@@ -294,6 +294,7 @@ import pkgutil, sys
 import jaxrecall
 assert not {"jax", "pandas", "pyarrow", "pydantic", "matplotlib"} & sys.modules.keys()
 assert dir(jaxrecall) == sorted(jaxrecall.__all__)
+assert callable(jaxrecall.plot.figure) and not {"jax", "matplotlib"} & sys.modules.keys()
 function = jaxrecall.run
 import jaxrecall.simulator.custom_runs
 # a sweep of a user's function takes a second less without them

@@ -362,6 +362,8 @@ call("sweep", "--grid tiny.yaml --dry-run --json")
 call("sweep", "--grid tiny.yaml --set seeds=3 --dry-run")
 call("sweep", "--grid tiny.yaml")  # has nothing to do
 call("compact", out)
+call("fit", out)
+call("theory.__main__", "V=32 d=48 L=1")
 import jaxrecall
 assert len(jaxrecall.load(out + "/table.parquet")) == 8
 import jaxrecall.sweep.running as running

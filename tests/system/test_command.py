@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, process, python
+from helpers import ROOT, python
 
 import jaxrecall
 from jaxrecall import __main__ as command
@@ -39,7 +39,9 @@ def test_every_command_is_a_word_of_the_package():
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
 def test_help_lists_the_commands(capsys, argv):
     assert command.main(argv) == 0
-    assert capsys.readouterr().out == command.HELP + "\n"
+    out = capsys.readouterr().out
+    assert out == command.HELP + "\n"
+    assert "jaxrecall theory V=.. d=.. L=.." in out
 
 
 def test_version(capsys):
@@ -52,7 +54,7 @@ def test_version(capsys):
 def test_help_starts_neither_jax_nor_pandas():
     done = python(
         "import sys; from jaxrecall.__main__ import main; main([]); assert not {'jax',"
-        " 'pandas', 'pydantic'} & set(sys.modules)"
+        " 'jaxrecall.theory', 'pandas', 'pydantic', 'scipy'} & set(sys.modules)"
     )
     assert done.returncode == 0, done.stderr
 
@@ -76,15 +78,19 @@ def test_an_unknown_word_is_refused(capsys, word, hint):
     )
 
 
-def test_the_words_after_a_command_go_to_it(tmp_path):
-    done = process("-m", "jaxrecall", "status", "absent", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("absent: is not a results folder")
-    same = process("-m", "jaxrecall.status", "absent", folder=tmp_path)
-    assert done.stderr == same.stderr
-    done = process("-m", "jaxrecall", "sweep", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("--grid: nothing given")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("status absent", "absent: is not a results folder"),
+        ("sweep", "--grid: nothing"),
+    ],
+)
+def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch, capsys, words, told):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(told)
 
 
 def test_a_reader_that_leaves_causes_no_traceback():

@@ -38,7 +38,7 @@ SMALL = (
     "--set",
     "seeds=6",
     "--set",
-    "blocks=[{axes: {d: [16, 32], N: [64, 256, 1024]}}]",
+    "blocks=[{axes: {d: [12, 16], N: [64, 256, 1024]}}]",
 )
 DRAWN = "jaxrecall report "
 """How the commands begin that draw many figures, which takes a minute."""

@@ -27,7 +27,12 @@ MAX_LONG = 10
 EVERYWHERE = ["benchmarks", "examples", "jaxrecall", "results", "sweeps", "tests"]
 """The folders with code that users or tests run."""
 
-parsed = functools.lru_cache(maxsize=1)(ast.parse)
+
+@functools.lru_cache(maxsize=1)
+def nodes(text: str) -> list[ast.AST]:
+    """Of the tree of a text, in the order of `ast.walk`."""
+    return [*ast.walk(ast.parse(text))]
+
 
 REFERS_BACK = {"It", "Its", "They", "Their", "That", "Those", "Of", "And", "Or", "As"}
 """First words of a paragraph that means nothing without the one before."""
@@ -36,7 +41,7 @@ REFERS_BACK = {"It", "Its", "They", "Their", "That", "Those", "Of", "And", "Or",
 def dense_comprehensions(text: str) -> list[int]:
     """The lines of comprehensions with two or more `for` and an `if`."""
     found = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if not isinstance(node, COMPREHENSION):
             continue
         conditions = [part.ifs for part in node.generators]
@@ -48,7 +53,7 @@ def dense_comprehensions(text: str) -> list[int]:
 def nested_conditionals(text: str) -> list[int]:
     """The lines of conditional expressions that contain another one."""
     found = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if isinstance(node, ast.IfExp):
             inside = chain.from_iterable(map(ast.walk, ast.iter_child_nodes(node)))
             if any(isinstance(part, ast.IfExp) for part in inside):
@@ -60,7 +65,7 @@ def long_functions(text: str) -> list[int]:
     """The lines on which long functions begin."""
     lines = text.splitlines()
     found = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if isinstance(node, FUNCTION):
             body = lines[node.lineno - 1 : node.end_lineno]
             if sum(max(1, -(-len(line) // COLUMNS)) for line in body) > MAX_LINES:
@@ -73,7 +78,7 @@ def orphans(text: str) -> list[int]:
     second paragraph is the end of the first: a single sentence that refers back to it.
     """
     found = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         match node:
             case ast.Expr(value=ast.Constant(value=str(documentation))):
                 paragraphs = inspect.cleandoc(documentation).split("\n\n")
@@ -140,7 +145,7 @@ def ambiguous_names(text: str) -> list[int]:
     UnboundLocalError there.
     """
     found = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if isinstance(node, CALLED):
             names = Names(node)
             both = names.variables.keys() & names.read - names.local
@@ -153,9 +158,7 @@ OTHER_TOLERANCES = {"allclose", "approx", "assert_allclose", "isclose"}
 
 def other_tolerances(text: str) -> list[int]:
     """The lines that compare numbers with tolerances of their own."""
-    called = [
-        node.func for node in ast.walk(parsed(text)) if isinstance(node, ast.Call)
-    ]
+    called = [node.func for node in nodes(text) if isinstance(node, ast.Call)]
     return [
         function.lineno
         for function in called

@@ -10,7 +10,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import python
 
 from jaxrecall import Point, theory
 from jaxrecall.errors import TheoryError, TheoryWarning
@@ -190,15 +189,3 @@ def test_the_command_finds_a_width(capsys):
     _, lines = answered(capsys, "V=32", "L=1", "N=600")
     width = theory.critical(Model(V=32, L=1), "d", N=600)
     assert lines[2].split() == ["least_d", f"{width:.6g}"]
-
-
-def test_theory_is_loaded_on_use_and_starts_no_jax():
-    done = python(
-        "import sys; from jaxrecall.__main__ import main\n"
-        "assert main(['--help']) == 0\n"
-        "assert not {'jaxrecall.theory', 'pandas', 'scipy'} & {*sys.modules}\n"
-        "assert main(['theory', 'V=32', 'd=48', 'L=1']) == 0\n"
-        "assert 'jax' not in sys.modules"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "jaxrecall theory V=.. d=.. L=.." in done.stdout
