@@ -34,8 +34,9 @@ AT_FINITE_ETA = (
 )
 DRAWN = (
     "assumed: equally frequent tokens that are drawn, and the trigger in the key only",
-    "measured: at theta = 0.5, critical N is off by 6 % in the median and 33 % in the"
-    " worst of 27 configurations with one last step, and by 13 % and 45 % of 46 with 65",
+    "measured: at theta = 0.5, critical N of 27 configurations with one last step is"
+    " off by 6 % in the median and 33 % in the worst, and of 46 with 65 last steps by"
+    " 13 % and 45 %",
 )
 
 

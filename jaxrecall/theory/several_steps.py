@@ -64,21 +64,24 @@ def drawn_accuracy(model: Model, N: float) -> float:
     """
     V = model.V
     seeds = draw_seeds(V, model.d, model.moments.random_length)
-    locked = []
+    trained = []
     for drawn in seeds:
         n = poisson_quantiles(drawn.of_label, N / V)
-        if n.any():
-            locked.append((n, drawn.gram, *before_last_steps(model, n, drawn)))
-    if not locked:
+        if not n.any():
+            continue
+        tokens = tokens_beside_labels(n, model.L, drawn.of_pair)
+        first, residual = first_steps(model, n, tokens, drawn)
+        outputs = attention_outputs(model, n, tokens, first, residual, drawn)
+        trained.append((n / n.sum(), drawn.gram, first, outputs))
+    if not trained:
         return 0.0
-    n, gram, first, outputs = map(np.stack, zip(*locked, strict=True))
-    share = (n / n.sum(1, keepdims=True))[..., None]
-
+    share, gram, first, outputs = map(np.stack, zip(*trained, strict=True))
+    labels = np.eye(V)
     overlap = outputs @ outputs.mT
 
     def descent(logits: np.ndarray) -> np.ndarray:
-        error = np.eye(V) - softmax(logits, axis=-1)
-        return overlap @ (share * error) @ gram
+        error = labels - softmax(logits, axis=-1)
+        return overlap @ (share[..., None] * error) @ gram
 
     logits = outputs @ first.mT
     logits += model.gamma2 * descent(logits)
@@ -86,17 +89,6 @@ def drawn_accuracy(model: Model, N: float) -> float:
         logits += model.lr * descent(logits)
     is_recalled = np.argmax(logits, axis=-1) == np.arange(V)
     return float(is_recalled.sum() / (V * len(seeds)))
-
-
-def before_last_steps(
-    model: Model, n: np.ndarray, drawn: Draws
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns Z_out V_mat after the first steps, and the outputs of attention after
-    step 2 for each informative token, both (V, d).
-    """
-    tokens = tokens_beside_labels(n, model.L, drawn.of_pair)
-    first, residual = first_steps(model, n, tokens, drawn)
-    return first, attention_outputs(model, n, tokens, first, residual, drawn)
 
 
 def tokens_beside_labels(n: np.ndarray, L: int, normals: np.ndarray) -> np.ndarray:

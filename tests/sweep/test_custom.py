@@ -519,3 +519,19 @@ def test_rows_of_other_source_are_not_added_to(folder, way, has_source):
         seeds_in("out", 3, value=0.75, version=2)
     assert seeds_in("other", 1, value=0.75) == 1
     assert seeds_in("out", 3) == 3
+
+
+def test_with_jax_debug_nans_only_the_run_with_the_nan_fails():
+    def log(point, key):
+        return {"accuracy": jnp.log(point.x), "count": 1}
+
+    fields = {"x": (float, None, -1, 2, "traced")}
+    simulator = jaxrecall.Simulator(log, fields, COLUMNS, accuracy="accuracy")
+    grid = {"blocks": [{"axes": {"x": [-1, 1, 1.5, 2]}}], "seeds": 2}
+    jax.config.update("jax_debug_nans", True)
+    try:
+        with pytest.raises(jaxrecall.RunFailed, match="JAX_DEBUG_NANS or") as failed:
+            jaxrecall.run(grid, simulator=simulator, progress=False)
+    finally:
+        jax.config.update("jax_debug_nans", False)
+    assert sorted(failed.value.rows["x"]) == [1, 1, 1.5, 1.5, 2, 2]

@@ -447,7 +447,14 @@ class Simulator:
         except OutOfMemory:
             raise
         except Exception as error:  # an error of the user's function
-            return [error] * len(runs)
+            if not type(error).__name__.endswith("FloatingPointError"):
+                return [error] * len(runs)
+            if len(runs) == 1:
+                on = f"JAX_DEBUG_NANS or JAX_DEBUG_INFS is on: {error}"
+                return [FloatingPointError(on)]
+            # only the runs fail in which JAX finds such a number
+            alone = partial(self._batch, columns_of, provided)
+            return [outcome for run in runs for outcome in alone({run: runs[run]})]
         seconds = (time.perf_counter() - start) / len(runs)
         rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, columns, strict=True):
