@@ -94,10 +94,10 @@ def predicted_accuracy(model: Model, N: float) -> float:
     stored = np.where(read > 1 - 1e-3, 1.0, read)
     medians = []  # of the seeds of each group, (GROUPS,) each
     for part in attended.reading:
-        of_seeds = np.full((GROUPS, 1), part)
         if isinstance(part, np.ndarray):
-            of_seeds = part[groups]
-        medians.append(np.median(of_seeds, axis=1))
+            medians.append(np.median(part[groups], axis=1))
+        else:
+            medians.append(np.full(GROUPS, part))
     reading = Reading(*medians)._replace(stored=stored)
     weight = np.where(read * model.V < 1, 0.0, read)
     if not weight.any():
