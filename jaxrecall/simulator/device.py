@@ -99,15 +99,15 @@ def start() -> str:
         # detects a device that does not start, before there is anything to lose
         jax.local_devices()
     except Exception as error:  # the plugin of a device may raise any class
-        config = jax.config.values
         why = "JAX has no plugin for it, or the plugin finds no device"
         if str(error):
             why = in_one_line(error)
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(
-            f"JAX_PLATFORMS and JAX_PLATFORM_NAME: got {config['jax_platforms']!r} and"
-            f" {config['jax_platform_name']!r}, which does not start here ({why});"
-            f" allowed: {allowed}"
+            "JAX_PLATFORMS and JAX_PLATFORM_NAME: got"
+            f" {jax.config.values['jax_platforms']!r} and"
+            f" {jax.config.values['jax_platform_name']!r}, which does not start here"
+            f" ({why}); allowed: {allowed}"
         ) from error
     if isinstance(jax.device_put(0), Tracer):
         raise UsageError(
