@@ -46,8 +46,8 @@ NAME = "columns_of_mine"
 BASE = {"V": 20, "L": 3, "n_test": 200}
 OWN = f"columns: {{strongest: {NAME}:strongest, recalled_here: {NAME}:recalled}}\n"
 GRID = (
-    "name: tiny\nbase: {V: 20, L: 3, n_test: 200}\nseeds: 3\nblocks: [{axes: {zip: {d:"
-    " [8, 12], N: [100, 600]}}}]\n"
+    "name: tiny\nbase: {V: 20, L: 3, d: 8, n_test: 200}\nseeds: 3\n"
+    "blocks: [{axes: {N: [100, 600]}}]\n"
 )
 
 
