@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..model.activations import Activation, NoActivation, activations
 from ..model.columns import COLUMNS
-from ..model.laws import EmbeddingLaw, Law, Moments, OptimizerLaw, find_law
+from ..model.laws import EmbeddingLaw, Law, Moments, find_law
 from ..model.laws.law import not_imported, plain
 from ..model.point import (
     EVALUATION,
@@ -291,14 +291,14 @@ FIELDS_OF_MODEL = tuple(field.name for field in fields(Model))
 OF_LAST_STEPS = ("trains", "lr", "gamma2")
 """The fields on which a formula depends only if V_mat has several last steps."""
 
-OF_SGD = {"optimizer": find_law(OptimizerLaw, "sgd"), "lr_attention": 0}
+OF_SGD = {"optimizer": "sgd", "lr_attention": 0}
 """The other fields of several last steps of V_mat."""
 
 SIZES = ("V", "d", "L")
 """The sizes without a default."""
 
-LEAST = {"V": 2, "d": 2, "L": 1, "m": 0, "first_steps": 1, "kappa": 0, "eta": 0}
-LEAST |= {"steps": RECIPE_STEPS, "lr": 0, "gamma2": 0}
+LEAST = {"V": 2, "d": 2, "L": 1, "first_steps": 1, "steps": RECIPE_STEPS}
+LEAST |= dict.fromkeys(("m", "kappa", "eta", "lr", "gamma2"), 0)
 LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
 """The smallest value of each field that is a number or a bool."""
 
