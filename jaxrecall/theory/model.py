@@ -298,8 +298,9 @@ SIZES = ("V", "d", "L")
 """The sizes without a default."""
 
 LEAST = {"V": 2, "d": 2, "L": 1, "first_steps": 1, "steps": RECIPE_STEPS}
-LEAST |= dict.fromkeys(("m", "kappa", "eta", "lr", "gamma2"), 0)
-LEAST |= dict.fromkeys(("trigger_in_value", "fresh_batches"), 0)
+LEAST |= dict.fromkeys(
+    ("m", "kappa", "eta", "lr", "gamma2", "trigger_in_value", "fresh_batches"), 0
+)
 """The smallest value of each field that is a number or a bool."""
 
 LAWS_OF_MODEL: dict[str, type[Law]] = {
