@@ -13,7 +13,7 @@ from panels import close  # noqa: F401
 from test_fit import law, table, uncovered
 
 from jaxrecall import plot
-from jaxrecall.analysis.figures.style import grouped, interval, rounded
+from jaxrecall.analysis.figures.style import grouped, rounded
 
 cli = importlib.import_module("jaxrecall.report")
 FRAME = table({"d": [32, 64]}, law)
@@ -86,8 +86,6 @@ def test_the_legend_of_a_single_figure_stands_off_the_data_and_inside_the_figure
 
 
 def test_numbers_are_as_in_print():
-    assert interval(17432.1, 8495.2, 35600.0) == "17\u202f400 [8500, 35\u202f600]"
-    assert interval(np.nan, np.nan, np.nan) == ""
     numbers = (0.01234, 1.0, 104.6, 9996.0, 1234567.0, 3e12, np.inf)
     shown = "0.0123;1;105;10\u202f000;1\u202f230\u202f000;3e+12;inf"
     assert ";".join(map(rounded, numbers)) == shown

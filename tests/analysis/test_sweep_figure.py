@@ -97,6 +97,9 @@ def test_a_search_marks_its_thresholds_in_the_colour_of_their_line(sweep):
     paths = [path for bars in ax.collections for path in bars.get_paths()]
     assert [800.0, 1300.0] in [path.vertices[:, 0].tolist() for path in paths]
     assert "N* and 95 % interval" in legend(figure)
+    of_helper = ends | star | {"axis": "load"}
+    figure = sweep(table({"d": [32, 64]}, law), ["d", "N"], [of_helper])
+    assert not any("interval" in told for told in legend(figure))
 
 
 def test_levels_with_few_seeds_are_hollow_and_not_joined(sweep):

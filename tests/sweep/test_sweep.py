@@ -365,6 +365,7 @@ call("compact", out)
 call("fit", out)
 call("theory.__main__", "V=32 d=48 L=1")
 import jaxrecall
+assert callable(jaxrecall.plot.figure)
 assert len(jaxrecall.load(out + "/table.parquet")) == 8
 import jaxrecall.sweep.running as running
 for path in Path(running.__file__).parent.glob("*.py"):

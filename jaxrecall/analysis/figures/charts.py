@@ -222,7 +222,8 @@ def draw_sweep(
     x, lines, panels = placed(frame, axes, searched)
     rows = rows_of(drawn, roles, chosen)
     runs = Runs(drawn, rows, roles, x, tuple(without(axes, [x])), chosen)
-    marks = pd.DataFrame(thresholds) if thresholds else None
+    # the axis of a search may be a helper, from which the axis x is derived
+    marks = pd.DataFrame(thresholds).query("axis == @x") if thresholds else None
     chart = accuracy(runs, x, lines, panels, marks)
     shared = constants(frame, roles)
     shared = {name: shared[name] for name in without(shared, [*axes, x])}
