@@ -89,16 +89,16 @@ OUTCOMES = {
     "budget": "`max_runs` were used before the interval was narrow enough",
     "seeds": "all seeds were used before the interval was narrow enough",
     "undecided": (
-        "`max_runs` or all seeds were used, and accuracy does not cross theta in the"
-        " runs so far"
+        "`max_runs` or all seeds were used, and it is not certain that the curve"
+        " crosses theta"
     ),
     "left": "the crossing lies below the smallest level",
     "right": (
-        "the crossing lies beyond the largest level: accuracy has not reached theta"
+        "the crossing lies beyond the largest level: the measure has not reached theta"
         " there, and still moves towards it"
     ),
-    "plateau": "accuracy levels off before theta",
-    "nonfinite": "a run overflowed, so its accuracy is unknown",
+    "plateau": "the measure levels off before theta",
+    "nonfinite": "a measure is not finite; in a share of seeds it counts as below",
     "unfinished": (
         "the search was interrupted or a run of it failed; the same command resumes it"
     ),

@@ -490,7 +490,7 @@ def test_a_dry_run_makes_few_of_the_points_of_a_range(grid, monkeypatch):
 def test_a_whole_search_is_printed_reported_and_drawn(searched):
     printed = (searched / "printed.txt").read_text()
     assert "N at which the mean accuracy over seeds crosses theta" in printed
-    assert "\nplateau: accuracy levels off before theta\n" in printed
+    assert "\nplateau: the measure levels off before theta\n" in printed
     assert (searched / "accuracy.png").exists()
     cells = report(searched)
     assert [*told_by(searched)] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]

@@ -557,8 +557,8 @@ def problems_of_columns(
             numbers.append(name)
     if measure not in numbers:
         lines.append(
-            f"{argument}: got {shown(measure)}; allowed: a column of numbers:"
-            f" {', '.join(map(str, numbers))}"
+            f"{argument}: got {shown(measure)}; allowed: a column of numbers, for a"
+            f" bool 1.0 times it: {', '.join(map(str, numbers))}"
         )
     return lines
 
