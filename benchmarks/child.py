@@ -40,8 +40,9 @@ def sweep(
         out = Path(folder) / "out"
         if estimated:
             job = prepare(as_grid(grid), out)
-            likely = job.search.likely_seconds() if job.search else job.plan.seconds
-            answer["estimate"] = likely
+            answer["estimate"] = job.plan.seconds
+            if job.search:
+                *_, answer["estimate"] = job.search.cost(in_the_middle=True)
         start = time.perf_counter()
         answer["rows"] = len(run(grid, out=out, workers=workers, progress=False))
         answer["seconds"] = time.perf_counter() - start
