@@ -329,7 +329,17 @@ def steps_slopes():
     return cells.assign(lengths="L = " + lengths).sort_values(["before", *keys])
 
 
-@as_table(["k"], {"L = {L}": lambda cell: with_slope_and_ends(cell)}, "not run")
+def with_slope(to_text):
+    """Makes a cell of N* and of the slope from the length before it."""
+
+    def cell(rows):
+        text, slope = to_text(rows), rows["slope"].iloc[0]
+        return text if np.isnan(slope) else f"{text}, {slope:.2f}"
+
+    return cell
+
+
+@as_table(["k"], {"L = {L}": with_slope(TO_TEXT)}, "not run")
 def fixed_first_steps_measured():
     """N* with a fixed number k of first steps and 65 last steps, key only, and its
     slope in L from the length before.
@@ -339,11 +349,6 @@ def fixed_first_steps_measured():
     cells = cells.assign(k=cells["first_steps"]).sort_values(["k", "L"])
     slopes = with_slopes(cells, ["k"], "L")["slope"]
     return cells.assign(slope=slopes)
-
-
-def with_slope_and_ends(cell):
-    text, slope = TO_TEXT(cell), cell.iloc[0]["slope"]
-    return text if np.isnan(slope) else f"{text}, {slope:.2f}"
 
 
 PREDICTED_LONG = {
@@ -447,14 +452,11 @@ NUMBERS = [(1, 1e-6), (1, 1), (4, 0.25), (4, 1), (32, 0.25), (128, 0.25)]
 LENGTHS = [1024, 4096, 16384, 65536]
 
 
-def with_slope(cells):
-    """Formats N* of a length, and the slope from the length before it."""
-    cell = cells.iloc[0]
-    text = f"{cell['N_star']:.3g}"
-    return text if np.isnan(cell["slope"]) else f"{text}, {cell['slope']:.2f}"
-
-
-@as_table(["k", RATE], {"L = {L}": with_slope}, missing="out of range")
+@as_table(
+    ["k", RATE],
+    {"L = {L}": with_slope(lambda rows: f"{rows['N_star'].iloc[0]:.3g}")},
+    missing="out of range",
+)
 def fixed_first_steps():
     """N* by theory with a fixed number k of first steps (V = d = 64, key only), and
     its local slope in L from the length before.

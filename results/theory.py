@@ -4,6 +4,8 @@ The tables are from the studies law, embeddings, width, mlp, noise and theory-he
 No other study has the cells of theory-held-out.
 """
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import width
@@ -150,6 +152,7 @@ OF_LAST_STEPS = [*OF_FIRST_STEPS, "steps", "trains", "lr", "gamma2"]
 LAST_STEPS = "steps == 67 and not trigger_in_value and theta == 0.5"
 
 
+@cache
 def after_last_steps():
     """Returns cells with 65 last steps, trigger in the key only, beside theory."""
     studies = ["steps", "steps-wide", "steps-long", "many-steps"]

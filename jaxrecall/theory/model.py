@@ -46,7 +46,8 @@ class Model:
         point: a `Point`.
         given: fields of a `Point` by name, which replace those of `point`. Fields on
             which no formula depends are accepted. N is one of them: it is an argument
-            of each formula. `critical` along an axis needs no size along it.
+            of each formula. `critical` along an axis needs no size along it. With more
+            than three `steps`, sgd must train V_mat alone: trains="V".
 
     Raises TheoryError with a message that contains the field, its value and the allowed
     values, also for a field that the formulas do not cover and that is off its default.

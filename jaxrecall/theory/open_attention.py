@@ -64,7 +64,7 @@ class Attention(NamedTuple):
 
 
 def accuracy(model: Model, N: float) -> float:
-    """Test accuracy (fraction) after three steps with N samples;
+    """Test accuracy (fraction) after the steps of the model with N samples;
     docs/theory-derivations.md, section 4.
 
     Attention may be locked, open or in between. If L = 1 or `score_noise` does not

@@ -45,8 +45,9 @@ def table(
 
     Only fields of a `Point` and numbers of its laws are used. A field that the table
     lacks has its default, so fields that all rows share may have to be assigned first.
-    Each combination of values is computed once, in 0.1 to 1 seconds. If a model occurs
-    with more than 16 values of N, its accuracy is interpolated between powers of 2.
+    Each combination of values is computed once, in 0.1 to 1 seconds. After many last
+    steps, a combination can take two minutes. If a model occurs with more than 16
+    values of N, its accuracy is interpolated between powers of 2.
 
     Args:
         df: a table that `run` or `load` returned, or any table with columns V, d and L.

@@ -77,8 +77,8 @@ class Call:
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
     """A dict from each computed run to its accuracy at the last step, as returned by
-    `as_known`. If a search uses another column, the dict contains the values
-    of that column.
+    `as_known`. If a search uses another column, the dict contains the values of that
+    column.
     """
 
     last: float | None = None
