@@ -35,13 +35,13 @@ def mean_value(world: World, blocks: keys.Addresses) -> Array:
     run, e = world.run, world.e
     Z_in = with_padding_row(e.Z_in)
 
-    def add(x: Array, h: Array) -> Array:
-        for row in x:
-            h = h + gather(Z_in, row)
+    def add(x: Array, times: Array, h: Array) -> Array:
+        for row, n in zip(x, times, strict=True):
+            h = h + n[:, None] * gather(Z_in, row)
         return h
 
-    zero = jnp.zeros((world.shape.tile, world.shape.d), f32)
-    total = over_positions(world, blocks, 0, add, zero)
+    informative = gather(Z_in, world.tokens(blocks, 0))
+    total = over_positions(world, blocks, add, informative)
     return (total + in_value(world) * e.z_trig[None]) / run.L.astype(f32)
 
 
@@ -183,13 +183,13 @@ def attend(
     rows = with_padding_row(world.e.Z_in)
 
     def positions(
-        x: Array, carry: tuple[tuple[Array, Array, Array], Array]
+        x: Array, times: Array, carry: tuple[tuple[Array, Array, Array], Array]
     ) -> tuple[tuple[Array, Array, Array], Array]:
         (top, total, rest), h = carry
         score = gather(token, x)
         highest = jnp.max(score, axis=0)
         new = jnp.maximum(top, highest)
-        keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
+        keep, weight = jnp.exp(top - new), times * jnp.exp(score - new[None])
         sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
         h = h * keep[:, None]
         for w, row in zip(weight, x, strict=True):
@@ -197,7 +197,7 @@ def attend(
         return sums, h
 
     (top, total, rest), h = over_positions(
-        world, blocks, 1, positions, (start, gather(rows, x0))
+        world, blocks, positions, (start, gather(rows, x0))
     )
     mass = jnp.exp(own - top) / total
     h_trigger = in_value(world) * mass[:, None] * world.e.z_trig[None]

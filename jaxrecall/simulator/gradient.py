@@ -362,22 +362,23 @@ def by_attention(
 
     of_own = slope(x0[None])[0] + in_value(world) * (b @ world.e.z_trig)
 
-    def add_mean(x: Array, c: Array) -> Array:
-        return c + jnp.sum(weight(x) * (slope(x) - of_own[None]), axis=0)
+    def add_mean(x: Array, times: Array, c: Array) -> Array:
+        return c + jnp.sum(times * weight(x) * (slope(x) - of_own[None]), axis=0)
 
     if scores is None:
         mean = jnp.sum(b * seen.h, axis=1) - of_own
     else:
         # computed from the same slopes, so that attention on one token alone has a
         # slope of exactly zero: trained keys multiply it by w
-        mean = over_positions(world, blocks, 1, add_mean, jnp.zeros_like(of_own))
+        mean = over_positions(world, blocks, add_mean, jnp.zeros_like(of_own))
 
-    def add_slopes(x: Array, S: Array) -> Array:
-        return scatter_add(S, x, weight(x) * (slope(x) - of_own[None] - mean[None]))
+    def add_slopes(x: Array, times: Array, S: Array) -> Array:
+        slopes = weight(x) * (slope(x) - of_own[None] - mean[None])
+        return scatter_add(S, x, times * slopes)
 
     of_x0 = seen.mass * -mean
     S = scatter_add(jnp.zeros(V + 1, f32), x0, of_x0)
-    S = over_positions(world, blocks, 1, add_slopes, S)
+    S = over_positions(world, blocks, add_slopes, S)
     return {"S": S, "trigger": jnp.sum(of_x0)}
 
 
@@ -407,11 +408,11 @@ def attention_on_noise(
     n, weight = len(seen.mass), weight_on(world, scores, seen)
     sample = jnp.arange(n, dtype=i32)[None]
 
-    def add(x: Array, A: Array) -> Array:
-        return scatter_add(A, x * n + sample, weight(x))
+    def add(x: Array, times: Array, A: Array) -> Array:
+        return scatter_add(A, x * n + sample, times * weight(x))
 
     zero = jnp.zeros((world.shape.V + 1) * n, f32)
-    return over_positions(world, blocks, 1, add, zero).reshape(-1, n)
+    return over_positions(world, blocks, add, zero).reshape(-1, n)
 
 
 def through_keys(

@@ -20,7 +20,7 @@ from jax import Array, lax
 
 from ..model import keys, task
 from ..model.point import BLOCK
-from .arrays import f32, i32, scatter_add, whole
+from .arrays import f32, gather, i32, scatter_add, whole
 from .program_shape import STORED_TOKENS, Shape
 from .world import StoredTokens, World, stream_of_step
 
@@ -36,6 +36,9 @@ VMAPPED_POSITIONS = 16
 The number is larger than POSITIONS, because each iteration starts several kernels, even
 if they compute little.
 """
+
+LARGEST_COUNT = 2**16 - 1
+"""The largest number of equal tokens of a sample that can be stored."""
 
 Carry = TypeVar("Carry")
 """The state of a loop: a pytree of arrays."""
@@ -121,56 +124,72 @@ def _over_tiles(
 def over_positions(
     world: World,
     blocks: keys.Addresses,
-    first: int,
-    body: Callable[[Array, Carry], Carry],
+    body: Callable[[Array, Array, Carry], Carry],
     start: Carry,
 ) -> Carry:
-    """Folds `body(x, carry)` over tokens x (POSITIONS, tile), starting at position
-    `first`.
+    """Folds `body(x, times, carry)` over the noise tokens x (POSITIONS, tile) of
+    samples. Each token occurs `times` (POSITIONS, tile) times.
 
-    At positions past L, x contains the empty token V_pad (see `with_padding_row`).
+    Where there is no token, x contains the empty token V_pad (see `with_padding_row`).
     """
+    stored, n_rows = _are_stored(world, blocks), world.run.L
+    if stored is not None:
+        assert world.stored_tokens
+        n_rows = jnp.where(stored, world.stored_tokens.n_rows, n_rows)
 
     def step(g: Array, carry: Carry) -> Carry:
-        start = first + g * POSITIONS
-        is_token = start + jnp.arange(POSITIONS, dtype=i32) < world.run.L
-        x = _group(world, blocks, start)
-        return body(jnp.where(is_token[:, None], x, world.shape.V), carry)
+        row = (1 + g * POSITIONS + jnp.arange(POSITIONS, dtype=i32))[:, None]
+        x = _group(world, blocks, stored, row)
+        times = jnp.ones(x.shape, f32)
+        is_token = row < n_rows
+        if stored is not None:
+            counted = n_rows < world.run.L
+            times = jnp.where(counted, x.astype(f32), times)
+            x = jnp.where(counted, row - 1, x)
+            is_token &= times > 0
+        return body(jnp.where(is_token, x, world.shape.V), times, carry)
 
-    return repeat(world, 0, whole(world.run.L - first, POSITIONS), step, start)
+    return repeat(world, 0, whole(n_rows - 1, POSITIONS), step, start)
 
 
-def _group(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """The tokens at POSITIONS positions, starting at `first`, as an int32 array
-    (POSITIONS, n). At positions past L, the tokens are arbitrary.
+def _group(
+    world: World, blocks: keys.Addresses, stored: Array | None, row: Array
+) -> Array:
+    """The stored rows `row` (POSITIONS, 1), or the tokens at these positions, as an
+    int32 array (POSITIONS, n). Past the last row, the entries are arbitrary.
     """
 
     def drawn() -> Array:
-        return world.tokens(blocks, first + jnp.arange(POSITIONS, dtype=i32))
+        return world.tokens(blocks, row[:, 0])
 
-    stored = _are_stored(world, blocks)
     if stored is None:
         return drawn()
-    return lax.cond(stored, lambda: _stored_group(world, blocks, first), drawn)
+    return lax.cond(stored, lambda: _stored_group(world, blocks, row), drawn)
 
 
 def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
     """Whether the tokens of `blocks` are stored. None if they never are."""
     stored, tile = world.stored_tokens, world.shape.tile
-    is_tile = isinstance(blocks, keys.Blocks) and len(blocks.index) * BLOCK == tile
+    is_tile = isinstance(blocks, keys.Items) or len(blocks.index) * BLOCK == tile
     if stored is None or not is_tile:
         return None
     return stored.complete & jnp.all(blocks.key == world.run.batches[0])
 
 
-def _stored_group(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """Returns the same as `_group`, from the stored tokens."""
+def _stored_group(world: World, blocks: keys.Addresses, row: Array) -> Array:
+    """Returns the same as `_group`, from the stored rows."""
     stored, tile = world.stored_tokens, world.shape.tile
     assert stored is not None
-    index = blocks.index[0].astype(i32) // (tile // BLOCK)
-    start, size = (index * world.run.L + first) * tile, POSITIONS * tile
-    x = lax.dynamic_slice(stored.tokens, (start,), (size,))
-    return x.astype(i32).reshape(POSITIONS, tile)
+    if isinstance(blocks, keys.Items):
+        index = blocks.index.astype(i32)
+        x = gather(
+            stored.tokens, (index // tile * stored.n_rows + row) * tile + index % tile
+        )
+    else:
+        index = blocks.index[0].astype(i32) // (tile // BLOCK)
+        start, size = (index * stored.n_rows + row[0]) * tile, POSITIONS * tile
+        x = lax.dynamic_slice(stored.tokens, start, (size,)).reshape(POSITIONS, tile)
+    return x.astype(i32)
 
 
 def store_tokens(world: World, tokens: Array) -> StoredTokens:
@@ -179,19 +198,32 @@ def store_tokens(world: World, tokens: Array) -> StoredTokens:
 
     If there are too many tokens, or if batches are fresh, none are drawn here.
     """
-    run, tile = world.run, world.shape.tile
-    per_tile = tile // BLOCK
+    run, tile, V = world.run, world.shape.tile, world.shape.V
+    per_tile, sample = tile // BLOCK, jnp.arange(tile, dtype=i32)
     n_tiles = whole(run.N, tile)
-    complete = ~run.fresh_batches & (run.L <= STORED_TOKENS // tile // n_tiles)
+    counted = (V + 1 < run.L) & (run.L <= LARGEST_COUNT)
+    n_rows = jnp.where(counted, V + 1, run.L)
+    complete = ~run.fresh_batches & (n_rows <= STORED_TOKENS // tile // n_tiles)
 
     def draw(i: Array, tokens: Array) -> Array:
         blocks = keys.blocks(run.batches[0], i // run.L * per_tile, per_tile)
         x = world.tokens(blocks, i % run.L).astype(tokens.dtype)
         return lax.dynamic_update_slice(tokens, x, (i * tile,))
 
-    n = jnp.where(complete, n_tiles * run.L, 0)
-    tokens = repeat(world, 0, n, draw, tokens)
-    return StoredTokens(tokens, complete)
+    def count(c: Array, tokens: Array) -> Array:
+        blocks = keys.blocks(run.batches[0], c * per_tile, per_tile)
+        one, zero = jnp.ones(tile, tokens.dtype), jnp.zeros(V * tile, tokens.dtype)
+        counts = add_tokens(
+            world, blocks, 1, run.L, lambda x: (x * tile + sample, one), zero
+        )
+        return lax.dynamic_update_slice(tokens, counts, ((c * n_rows + 1) * tile,))
+
+    # one of two loops is empty
+    n_drawn = jnp.where(complete & ~counted, n_tiles * run.L, 0)
+    tokens = repeat(world, 0, n_drawn, draw, tokens)
+    n_counted = jnp.where(complete & counted, n_tiles, 0)
+    tokens = repeat(world, 0, n_counted, count, tokens)
+    return StoredTokens(tokens, n_rows, complete)
 
 
 def no_tokens(shape: Shape) -> Array:
@@ -269,7 +301,7 @@ def _over_tokens(
         return body(world.tokens(blocks, j), None, carry)
 
     def group(g: Array, carry: Carry) -> Carry:
-        x = _stored_group(world, blocks, first + g * POSITIONS)
+        x = _stored_group(world, blocks, (first + g * POSITIONS)[None])
 
         def one_of_group(i: Array, carry: Carry) -> Carry:
             return body(lax.dynamic_index_in_dim(x, i, keepdims=False), None, carry)
@@ -287,6 +319,8 @@ def _over_tokens(
     stored = _are_stored(world, blocks)
     if stored is None:
         return lax.fori_loop(first, end, one, start)
+    assert world.stored_tokens
+    stored &= world.stored_tokens.n_rows == world.run.L
     # one of two loops is empty: a branch in each group would take longer
     n_groups = jnp.where(stored, whole(end - first, POSITIONS), 0)
     carry = lax.fori_loop(0, n_groups, group, start)

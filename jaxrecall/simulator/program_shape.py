@@ -270,7 +270,7 @@ class Shape:
         saves time. Light programs gain nothing.
         """
         if self.optimizer:
-            return self.trained_by.source in ("counts", "stream") and not self.batched
+            return self.trained_by.source in ("counts", "stream")
         return self.counts_only and not self.light
 
     @property

@@ -52,12 +52,18 @@ class StepCounts(eqx.Module):
 class StoredTokens(eqx.Module):
     """The tokens of the first batch of samples. They are drawn once and read in many
     loops.
+
+    Each tile of samples has `n_rows` rows. Row 0 belongs to the informative tokens. If
+    sequences are longer than the vocabulary, row v + 1 contains the number of noise
+    tokens of each sample that equal v. Otherwise row j contains the tokens at position
+    j.
     """
 
     tokens: UInt16[Array, " tokens"]
-    """The tokens, sorted by tile of samples, then by position, then by sample."""
+    """The rows, sorted by tile of samples, then by row, then by sample."""
+    n_rows: Int32[Array, ""]
     complete: Bool[Array, ""]
-    """Whether all tokens are stored. If not, they are drawn whenever they are
+    """Whether all samples are stored. If not, tokens are drawn whenever they are
     needed.
     """
 

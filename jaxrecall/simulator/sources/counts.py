@@ -204,15 +204,17 @@ def step3(world: World, scores: Scores) -> Gradient:
         x0 = world.tokens(blocks, 0)
         first = gather(token, x0) + scores.trigger
 
-        def normaliser(x: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        def normaliser(
+            x: Array, times: Array, sums: tuple[Array, Array]
+        ) -> tuple[Array, Array]:
             top, total = sums
             score = gather(token, x)
             new = jnp.maximum(top, jnp.max(score, axis=0))
-            weights = jnp.sum(jnp.exp(score - new[None]), axis=0)
+            weights = jnp.sum(times * jnp.exp(score - new[None]), axis=0)
             return new, total * jnp.exp(top - new) + weights
 
         start = first, jnp.ones_like(first)
-        top, total = over_positions(world, blocks, 1, normaliser, start)
+        top, total = over_positions(world, blocks, normaliser, start)
         scale = jnp.where(real, 1 / total, f32(0))
 
         def attention(x: Array) -> tuple[Array, Array]:
