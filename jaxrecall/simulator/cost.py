@@ -46,6 +46,9 @@ exponential. UNIT is the cost of a hidden unit, or of comparing a logit with a l
 ROW is the cost of gathering and adding one float of a row.
 """
 
+COUNT = 4
+"""The cost in tokens of drawing and counting a token."""
+
 DECODED = 1 / 20
 """The cost in tokens of one operation of the decoders on the host."""
 
@@ -211,17 +214,18 @@ def _further_steps(shape: Shape, point: Point) -> Amount:
         each = EXPONENTIAL * 6 * V + UNIT * 3 * m
         return Amount(steps * (V * of_sample + update), steps * (words + V * each))
     samples = steps * size
-    # tokens are drawn in the forward pass and again in the backward pass
-    words = 2 * samples * point.L
-    if point.batch:
-        # each token of a chosen sample costs both output words of the cipher
-        words *= 2
-    elif not point.fresh_batches and point.N * point.L <= STORED_TOKENS:
-        words = point.N * point.L
+    n_rows = min(point.L, V + 1)
+    if point.fresh_batches or point.N * n_rows > STORED_TOKENS:
+        n_rows = point.L
+        # tokens are drawn in the forward pass and again in the backward pass. Each
+        # token of a chosen sample costs both output words of the cipher.
+        words = (4 if point.batch else 2) * samples * point.L
+    else:
+        words = (1 if n_rows == point.L else COUNT) * point.N * point.L
     if shape.trains != "V":
         of_sample += 2 * V * d  # keys
     of_token = 5 + EXPONENTIAL * 2 + ROW * d + trains_rows(shape)
-    each = of_token * point.L + EXPONENTIAL * 3 * V + UNIT * 2 * m
+    each = of_token * n_rows + EXPONENTIAL * 3 * V + UNIT * 2 * m
     flops = samples * of_sample + (samples // BLOCK) * update
     return Amount(flops, words + samples * each)
 

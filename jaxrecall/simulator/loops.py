@@ -201,7 +201,8 @@ def store_tokens(world: World, tokens: Array) -> StoredTokens:
     run, tile, V = world.run, world.shape.tile, world.shape.V
     per_tile, sample = tile // BLOCK, jnp.arange(tile, dtype=i32)
     n_tiles = whole(run.N, tile)
-    counted = (V + 1 < run.L) & (run.L <= LARGEST_COUNT)
+    a_tile_fits = V * tile <= STORED_TOKENS
+    counted = a_tile_fits & (V + 1 < run.L) & (run.L <= LARGEST_COUNT)
     n_rows = jnp.where(counted, V + 1, run.L)
     complete = ~run.fresh_batches & (n_rows <= STORED_TOKENS // tile // n_tiles)
 
@@ -221,8 +222,9 @@ def store_tokens(world: World, tokens: Array) -> StoredTokens:
     # one of two loops is empty
     n_drawn = jnp.where(complete & ~counted, n_tiles * run.L, 0)
     tokens = repeat(world, 0, n_drawn, draw, tokens)
-    n_counted = jnp.where(complete & counted, n_tiles, 0)
-    tokens = repeat(world, 0, n_counted, count, tokens)
+    if a_tile_fits:
+        n_counted = jnp.where(complete & counted, n_tiles, 0)
+        tokens = repeat(world, 0, n_counted, count, tokens)
     return StoredTokens(tokens, n_rows, complete)
 
 

@@ -3,6 +3,8 @@
 import functools
 import os
 import pickle
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +119,25 @@ def test_a_program_that_jax_keeps_is_kept_whole(folder):
     assert [*folder.glob("*-cache")]
     assert is_compiled(compile=compile_anew)
     assert not is_compiled()
+
+
+SOLVE = """
+import sys, jax
+from pathlib import Path
+from jaxrecall.simulator import stored_programs
+square = jax.ShapeDtypeStruct((2, 2), "float32")
+run = stored_programs._load(Path(sys.argv[1]), (square,), jax.local_devices())
+print(run(2 * jax.numpy.eye(2)).sum())
+"""
+
+
+def test_a_process_that_traces_nothing_has_the_functions_of_lapack(folder):
+    square = jax.ShapeDtypeStruct((2, 2), np.float32)
+    run = jax.jit(jnp.linalg.inv).lower(square).compile()
+    path = folder / "inverse.program"
+    stored_programs._save(path, run)
+    command = [sys.executable, "-c", SOLVE, path]
+    assert float(subprocess.check_output(command)) == 1
 
 
 def key(
