@@ -315,7 +315,7 @@ FIGURES = {
     "mlp/activations": width.by_activation,
     "phase-mlp/planes-N": planes.by_samples,
     "phase-mlp/planes-L": planes.by_lengths,
-    "first-steps-long/headline": first_steps.headline,
+    "steps-long/headline": first_steps.headline,
     "steps/arms": first_steps.arms,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,

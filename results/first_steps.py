@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from bound import HIDDEN, least
 from law import (
-    DASHED,
     N_STAR,
     STUDY,
     TRIGGER,
@@ -479,58 +478,80 @@ def fixed_first_steps():
     return pd.DataFrame(found)
 
 
-ETA_C = 2048
-"""The rate at which one step cancels the mean bias, at V = d = 64 and with the trigger
-in the key only.
-"""
-
-FIRST_STEPS = {
-    "one small step: $L^2$": (lambda L: 1, 1e-6 / ETA_C),
-    "one large step,\n$\\eta_c$: tends to $L^2$": (lambda L: 1, 1),
-    "L / 8 steps of\n$\\eta_c / 4$: about $L$": (lambda L: L // 8, 1 / 4),
-}
-"""What the headline says of the first steps of a line; their number as a function of L,
-and eta / eta_c.
-"""
-
-
 LEAST = "V ln 2: half of the labels occur"
 DOTTED = {"linestyle": ":", "marker": "none"}
 
 
-def headline():
-    """N* against L at V = d = 64, trigger in the key only, for three kinds of first
-    steps, with theory and with the least N* of any learner.
+def cells_of_headline():
+    """Returns N* at V = d = 64, key only, with 65 last steps, by the number of first
+    steps. Samples are independent where L <= 256 and first steps are 1 or L / 8.
     """
-    theory = pd.DataFrame(theory_of_first_steps())
+    cells = pd.concat([by_first_and_last("steps"), by_first_and_last("steps-long")])
+    cells = cells.query("steps == 67 and not trigger_in_value")
+    cells = cells.drop_duplicates(["L", "first_steps"])
+    grows = cells.query("`first steps` == 'L / 8'").assign(line="L / 8 first steps")
+    fixed = cells[cells["first_steps"].isin([1, 8, 32, 128])]
+    number = fixed["first_steps"].astype(str)
+    plural = fixed["first_steps"].map(lambda k: "step" if k == 1 else "steps")
+    fixed = fixed.assign(line=number + " first " + plural)
+    return pd.concat([fixed, grows]).dropna(subset="N_star").sort_values("L")
+
+
+def headline():
+    """N* against L by the number of first steps, all else equal."""
+    cells = cells_of_headline()
+    names = [*cells.sort_values("first_steps")["line"].unique()]
+    cells["line"] = pd.Categorical(cells["line"], names)
     least = pd.DataFrame({"L": [64, 16384], "N_star": 64 * np.log(2)})
     drawn = plot.figure(
-        measured_first_steps(),
+        cells[["line", "L", "N_star", "lo", "hi"]],
         "N_star",
         x="L",
-        lines="first",
-        over=[
-            plot.Polyline(theory, "N_star", style=DASHED),
-            plot.Polyline(least, "N_star", style=DOTTED),
-        ],
-        labels=N_STAR | {"first": ""},
+        lines="line",
+        joined=True,
+        over=[plot.Polyline(least, "N_star", style=DOTTED)],
+        labels=N_STAR | {"line": ""},
         size="4.6x3.4",
     )
     drawn.legends[0].remove()
     ax = drawn.axes[0]
     ax.set_ylim(bottom=25)
-    title = "First steps of V_mat: V = d = 64, trigger in the key only"
-    samples = (
-        "noise: pool of 512 (small step), of 256 (large step), independent (L / 8)"
-    )
-    ax.set_title(f"{title}\n{samples}", fontsize=7.5)
-    spots = [(75, 4e4), (4600, 4e4), (4600, 1900)]
-    for spot, marks, first in zip(spots, ax.containers, FIRST_STEPS, strict=True):
+    ax.set_xlim(50, 5e4)
+    title = "Only the number of first steps differs: V = d = 64, trigger in the key"
+    setting = "first steps at $\\eta_c / 4$, then one attention step and 65 last steps"
+    ax.set_title(f"{title}\n{setting}", fontsize=7.5, parse_math=True)
+    ends = cells.groupby("line", observed=True).last()
+    for marks, (name, end) in zip(ax.containers, ends.iterrows(), strict=True):
         color = marks.lines[0].get_color()
-        ax.text(*spot, first, color=color, fontsize=8, parse_math=True)
-    ax.text(1200, 50, LEAST, fontsize=8)
-    ax.text(75, 1e7, "dashed: theory, nothing fitted\nbars: 95 % interval", fontsize=8)
+        spot, sides = (end["L"] * 1.15, end["N_star"]), {"va": "center"}
+        if name.startswith(("32", "128")):  # beside these marks is no room
+            spot, sides = (end["L"], end["N_star"] * 1.6), {"ha": "center"}
+        ax.text(*spot, name, color=color, fontsize=8, **sides)
+    ax.text(900, 50, LEAST, fontsize=8)
     return drawn
+
+
+@as_table(
+    ["first steps"], {"exponent of L [95 %]": lambda cells: with_ends(cells.iloc[0])}
+)
+def headline_exponents():
+    """The exponent of L at V = d = 64, key only, with 65 last steps, from L = 64 to
+    4096.
+    """
+    rows = pd.concat(
+        [
+            load(STUDY / "steps").query("L <= 256"),
+            load(STUDY / "steps-long").query("L > 256"),
+        ]
+    )
+    rows = rows.query("steps == 67 and not trigger_in_value")
+    found = []
+    for number, part in {
+        "1": "first_steps == 1",
+        "L / 8": "first_steps == L // 8",
+    }.items():
+        found.append({"first steps": number} | law_of_L(rows.query(part)).to_dict())
+    return pd.DataFrame(found)
 
 
 def arms_along_L():
@@ -587,36 +608,3 @@ def arms():
         ax.text(*spot, arm, color=color, fontsize=8, **sides)
     ax.text(120, 48, LEAST, fontsize=8)
     return drawn
-
-
-def measured_first_steps():
-    """Returns the measured N* of the lines of the headline.
-
-    That of one small step is of the study law.
-    """
-    cells = pd.concat([searched("law"), searched("first-steps-long")])
-    condition = "V == d == 64 and not trigger_in_value and theta == 0.5 and L >= 64"
-    cells = cells.query(condition)
-    number = cells["first_steps"].fillna(1)
-    lines = []
-    for first, (number_at, relative) in FIRST_STEPS.items():
-        is_of = np.isclose(cells["eta"], relative * ETA_C, rtol=1e-6, atol=0)
-        line = cells[is_of & (number == cells["L"].map(number_at))]
-        lines.append(line.assign(first=first))
-    measured = pd.concat(lines)
-    measured["first"] = pd.Categorical(measured["first"], [*FIRST_STEPS])
-    return measured[["first", "L", "N_star", "lo", "hi"]]
-
-
-def theory_of_first_steps():
-    """Yields the predicted N* of the lines of the headline at powers of two of L."""
-    key_only = Model(V=64, d=64, L=64, trigger_in_value=False)
-    models, places = [], []
-    for first, (number_at, relative) in FIRST_STEPS.items():
-        for L in (2 ** np.arange(6, 15)).tolist():
-            first_steps = number_at(L)
-            eta = relative * ETA_C
-            models.append(key_only.replace(L=L, eta=eta, first_steps=first_steps))
-            places.append({"first": first, "L": L})
-    for place, N_star in zip(places, on_all_cores(critical_N, models), strict=True):
-        yield place | {"N_star": N_star}
