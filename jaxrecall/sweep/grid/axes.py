@@ -81,10 +81,6 @@ class Names:
             return self.type(name) == "float"
         return low % 1 != 0 or high % 1 != 0
 
-    def is_whole(self, name: str) -> bool:
-        """Whether a field, or a parameter of a law, has whole numbers as values."""
-        return name in self and self.type(name) == "int"
-
     def value(self, point: AnyPoint, name: str) -> Plain:
         """Returns the value that a field or a law's parameter has at a point. Returns
         None if the point's law does not have the parameter.
