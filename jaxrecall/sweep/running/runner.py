@@ -166,13 +166,12 @@ class Runner:
         So all threads finish at about the same time. Batches that run at the same time
         also take about equally long.
         """
-        most = loaded.most
-        if loaded.in_turn:
-            most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
-        size, seconds = loaded.order, math.inf
+        most, size, seconds = loaded.most, loaded.order, math.inf
         if size is None:
             size, seconds = costs.__getitem__, self.batch_seconds
+            if loaded.threads:
+                most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         largest_first = sorted(
             costs.items(), key=lambda item: size(item[0]), reverse=True
         )

@@ -136,17 +136,13 @@ class Loaded(NamedTuple):
     the calling thread.
     """
 
-    in_turn: bool = False
-    """Whether the runs of a batch are computed one after the other, as on a CPU. Small
-    batches are then as efficient as large ones.
-    """
-
     order: Callable[[Any], Any] | None = None
     """The sort key by which vmapped runs are assigned to batches, largest first.
 
     Vmapped runs share their loops, so runs with loops of equal length belong together.
     The time of a batch hardly depends on the number of its runs. Without this key, the
-    runs are sorted by their expected time, which also limits the batches.
+    runs are sorted by their expected time, which also limits the batches. If there are
+    several threads, small batches keep all of them busy, as on a CPU.
     """
 
 

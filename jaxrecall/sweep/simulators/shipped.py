@@ -124,7 +124,7 @@ class RecallSimulator(Simulator):
         executable = compiled(program, width, room.precision)
         run = partial(_batch, executable, room.precision)
         if on_cpu():
-            return Loaded(run, executable.batch, threads=width, in_turn=True)
+            return Loaded(run, executable.batch, threads=width)
         return Loaded(run, executable.batch, threads=min(width, 2), order=_loop_lengths)
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
