@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
-from ...model.columns import own_columns
+from ...model.columns import Declarations, own_columns
 from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
@@ -106,7 +106,7 @@ class Grid(GridFile):
         return len(self.points) * len(self.seeds)
 
     @property
-    def kept_columns(self) -> dict[str, tuple[str, str]]:
+    def kept_columns(self) -> Declarations:
         """A dict from each kept helper to its Arrow type and its meaning."""
         columns = {}
         for name in self.resolved.get("keep", ()):
@@ -115,7 +115,7 @@ class Grid(GridFile):
         return columns
 
     @property
-    def columns(self) -> dict[str, tuple[str, ...]]:
+    def columns(self) -> Declarations:
         """A dict from each column of the grid's rows to its Arrow type, its meaning
         and, if it has one, its unit.
 

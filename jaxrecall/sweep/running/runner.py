@@ -16,7 +16,7 @@ from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
 from ..machine import cores
 from ..plan import Chunk, Plan, by_id, pieces
-from ..simulators import Loaded, Program, Rows
+from ..simulators import Loaded, Outcomes, Program
 from .call import Call
 from .progress import Event, Failure, Traces, duration
 
@@ -25,9 +25,6 @@ ANNOUNCED_SECONDS = 10.0
 
 Batch = dict[Run, float]
 """A dict from each run to its estimated time on one core, in seconds."""
-
-Outcomes = list[Rows | Exception | None]
-"""One entry per run of a batch: its rows, its exception, or None if it was rejected."""
 
 Finished = tuple[list[Run], Traces | Failure]
 """A list of runs, and either the rows of each run or one failure for all of them."""

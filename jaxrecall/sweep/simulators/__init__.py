@@ -25,6 +25,11 @@ AnyPoint = Any  # a Point, or a point of a user's simulator
 Rows = Sequence[Row]
 """The finished rows of a run, one for each recorded step."""
 
+Outcomes = list[Rows | Exception | None]
+"""One entry per run of a batch: its rows, the exception that prevented them, or None if
+the program rejected the run.
+"""
+
 
 class Program(Hashable, Protocol):
     """The static part of what is compiled. The text of a program contains its sizes.
@@ -121,7 +126,7 @@ class Room(NamedTuple):
 class Loaded(NamedTuple):
     """A program that is ready to run."""
 
-    run: Callable[[Mapping[Run, float]], list[Rows | Exception | None]]
+    run: Callable[[Mapping[Run, float]], Outcomes]
     """Computes runs. The argument is a dict from each run to the share of the time that
     the run is expected to take. For each run, the returned list contains the rows, the
     exception that prevented the rows, or None. None means that the program rejects the
