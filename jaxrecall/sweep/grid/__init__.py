@@ -36,7 +36,7 @@ from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, read_document, without
+from .document import Document, NamedValues, Plain, read_document, without
 from .expand import SearchLine, expand
 from .file import (
     GridFile,
@@ -79,8 +79,8 @@ class Grid(GridFile):
     n_duplicates: int
     n_excluded: int
     axes: tuple[str, ...]
-    fixed: dict[str, Plain]
-    resolved: dict[str, Plain]
+    fixed: NamedValues
+    resolved: NamedValues
     names: Names = field(compare=False)
     lines: tuple[SearchLine, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
@@ -324,7 +324,7 @@ def _varying(
     return tuple(varying)
 
 
-def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
+def _columns_of(names: Names, point: AnyPoint, name: str) -> NamedValues:
     """Returns a dict with the value of a field at a point.
 
     If the field is a law, the dict contains the name of the law without its numeric
@@ -339,9 +339,7 @@ def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
     return columns
 
 
-def _fixed(
-    file: GridFile, names: Names, points: tuple[AnyPoint, ...]
-) -> dict[str, Plain]:
+def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> NamedValues:
     """Returns a dict with the value of each field that the file gives and that has a
     single value over the points.
     """
@@ -382,7 +380,7 @@ def _as_yaml(value: Plain) -> Plain:
     return value
 
 
-def _as_file(points: object) -> dict[str, Plain]:
+def _as_file(points: object) -> NamedValues:
     """Returns the contents of a grid file that has a block for each of these points."""
     allowed = (
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"

@@ -20,12 +20,9 @@ from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
-from .document import Document, Location, Mistake, Plain, show
+from .document import Document, Location, Mistake, NamedValues, Plain, show
 from .expr import Expression, names_in
 from .file import Block, GridFile, Search
-
-NamedValues = dict[str, Plain]
-"""The values of fields and helpers by name. None means that a value is not given."""
 
 _RESOLVED = {
     "activation",
