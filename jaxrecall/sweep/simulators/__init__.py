@@ -5,7 +5,7 @@ engine asks of a simulator. `shipped` contains the simulator of this package, a
 `Simulator` that estimates costs, merges programs, and has laws and theory. This module
 defines what both exchange with the engine.
 
-A point has the members `point_id`, `recorded_steps` and `as_given()`. A program is the
+A point has the members `point_id` and `as_given()`. A program is the
 static part of what is compiled: plain data that can be hashed and sorted.
 """
 

@@ -601,7 +601,6 @@ class CustomPoint:
     """A point of a user's simulator."""
 
     simulator: ClassVar[Simulator]
-    recorded_steps: ClassVar[tuple[int, ...]] = (1,)
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -642,10 +641,6 @@ class CustomPoint:
     def as_given(self) -> dict[str, Any]:
         """Returns a dict of the arguments that create this point again."""
         return {name: getattr(self, name) for name in self.simulator.fields}
-
-    def replace(self, **changes: Any) -> CustomPoint:
-        """Returns a copy of the point with these changes."""
-        return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
         return self.simulator.point, (self.as_given(),)
