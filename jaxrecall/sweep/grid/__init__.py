@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ...cli.command import absolute
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.columns import Declarations, own_columns
 from ...model.law_parameters import parameter_columns
@@ -202,10 +203,7 @@ def as_grid(
 
 def _document(given: GridLike) -> Document:
     if isinstance(given, (str, os.PathLike)):
-        document = read_document(os.fspath(given))
-        # the modules that the file names may be in its folder
-        add_to_path([os.path.dirname(os.path.abspath(document.path))])
-        return document
+        return read_document(os.fspath(given))
     if isinstance(given, Mapping):
         try:
             return Document("grid", _as_yaml(given))
@@ -219,11 +217,16 @@ def _grid(document: Document, simulator: GivenSimulator = None) -> Grid:
     """Returns the grid that a document describes. Paths in the document are relative to
     the folder of the document.
 
-    Raises GridError with a line for each error.
+    The modules that a grid names may be in the current folder and in that of its file,
+    so both become importable. Raises GridError with a line for each error.
     """
+    folder = Path(document.path).parent
+    # Python cannot import from a current folder that was deleted
+    folders = filter(Path.is_absolute, map(absolute, ("", folder)))
+    add_to_path(map(str, folders))
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
-    with paths_from(Path(document.path).parent):
+    with paths_from(folder):
         names = Names(_simulator(document, given))
         has_columns = names.simulator.has_columns
         file, mistakes = read_file(document.data, names)
