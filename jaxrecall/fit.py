@@ -16,7 +16,6 @@ from pathlib import Path
 from .analysis.fit import Fit, fit
 from .analysis.fit.columns import common
 from .analysis.fit.estimate import METHOD_TEXT
-from .analysis.fit.measure import OF_FRACTIONS
 from .analysis.fit.reading import parse_columns, read_tables
 from .analysis.fit.roles import roles_of
 from .analysis.fit.steps import LAST
@@ -102,8 +101,9 @@ def add_table_options(add: Callable[..., object]) -> None:
         metavar="COLUMN",
         default="accuracy",
         help=(
-            f"the column that crosses theta: {', '.join(OF_FRACTIONS)}, or any number"
-            " that was measured (default: accuracy)"
+            "the column that crosses theta: memory_accuracy, train_accuracy,"
+            " attention_mass, attention_top1, matched_accuracy, assignment_accuracy, or"
+            " any number that was measured (default: accuracy)"
         ),
     )
     add(

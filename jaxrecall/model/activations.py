@@ -12,6 +12,7 @@ from .laws.law import LAWS, Law, register
 from .values import Numbers, parameter
 
 Erf = Callable[[Numbers], Numbers]
+ValueAndSlope = tuple[Numbers, Numbers]
 
 
 class Activation(Law):
@@ -23,9 +24,7 @@ class Activation(Law):
     field: ClassVar[str] = "activation"
 
     @abstractmethod
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         """Returns act(u) and act'(u), elementwise.
 
         `xp` is numpy or jax.numpy, and `erf` is the error function of that library.
@@ -39,9 +38,7 @@ class NoActivation(Activation):
 
     name = "none"
 
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         raise ValueError(
             f"activation: got 'none'; allowed with an MLP: {', '.join(activations())}"
         )
@@ -50,18 +47,14 @@ class NoActivation(Activation):
 @register
 @dataclass(frozen=True)
 class Relu(Activation):
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         return xp.maximum(u, 0), (u > 0).astype(u.dtype)
 
 
 @register
 @dataclass(frozen=True)
 class Gelu(Activation):
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
         return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
 
@@ -69,9 +62,7 @@ class Gelu(Activation):
 @register
 @dataclass(frozen=True)
 class Tanh(Activation):
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         t = xp.tanh(u)
         return t, 1 - t * t
 
@@ -79,9 +70,7 @@ class Tanh(Activation):
 @register
 @dataclass(frozen=True)
 class Quadratic(Activation):
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
 
 
@@ -93,9 +82,7 @@ class Cubic(Activation):
     For u ~ N(0, 1) it is uncorrelated with u.
     """
 
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
 
 
@@ -108,9 +95,7 @@ class Mixed(Activation):
 
     linear: float = parameter(0.3, "weight of the linear term", low=-1.0, high=1.0)
 
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         linear = xp.asarray(self.linear, u.dtype)
         rest = xp.sqrt((1 - linear * linear) / 2)
         return rest * (u * u - 1) + linear * u, 2 * rest * u + linear
@@ -119,9 +104,7 @@ class Mixed(Activation):
 @register
 @dataclass(frozen=True)
 class Identity(Activation):
-    def value_and_slope(
-        self, u: Numbers, xp: ModuleType, erf: Erf
-    ) -> tuple[Numbers, Numbers]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> ValueAndSlope:
         return u, xp.ones_like(u)
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 """A dict from column name to value."""
 
+Declarations = dict[str, tuple[str, ...]]
+"""A dict from column name to Arrow type, meaning and, for some, unit."""
+
 CODE_VERSION = 2
 """The version of the numbers. It is raised by hand whenever a code change alters a
 number in a row. Rows of different versions are never mixed silently.
@@ -121,7 +124,7 @@ ARROW_TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
 """A dict from the name of a Python number type to the name of its Arrow type."""
 
 
-def _fields(*names: str) -> dict[str, tuple[str, str]]:
+def _fields(*names: str) -> Declarations:
     """Returns a dict from field name to the Arrow type and meaning of its column, for
     these fields of a point.
     """
@@ -150,7 +153,7 @@ ATTENTION_COLUMNS = (
 TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
 """The columns that are null if a run has no steps beyond the recipe."""
 
-COLUMNS: dict[str, tuple[str, str]] = {
+COLUMNS: Declarations = {
     "point_id": ("string", "hash of the point: equal ids mean equal science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
     **_fields(

@@ -28,7 +28,6 @@ from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
-from .api import import_paths
 from .files import Json
 from .grid import json_schema, read_grid
 from .plan import chosen_shard
@@ -108,7 +107,6 @@ def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
 
 
 def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
-    paths = import_paths(args.grid)
     if args.print_schema:
         return answer(*json.dumps(json_schema(), indent=2).splitlines())
     if not args.grid:
@@ -156,13 +154,12 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
             lines.append(engine.describe())
         return answer(*lines)
     events = Events(sys.stdout) if args.json_log else None
-    return _sweep(job, engine, paths, events, interrupts)
+    return _sweep(job, engine, events, interrupts)
 
 
 def _sweep(
     job: Job,
     engine: Engine,
-    paths: tuple[str, ...],
     events: Events | None,
     interrupts: Interrupts,
 ) -> int:
@@ -173,7 +170,7 @@ def _sweep(
     call = job.call
     shown = events or display(announce=True)
     try:
-        with engine.opened(job, interrupts, paths) as execute:
+        with engine.opened(job, interrupts) as execute:
             code = carry_out(job, execute, shown, interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)

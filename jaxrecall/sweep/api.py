@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import pandas as pd
 
-from ..cli.command import absolute
 from ..cli.process import ENDING, Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from .files import Json, local_path, read_json
@@ -21,7 +18,7 @@ from .running.call import Call
 from .running.engine import MAX_WORKERS, WORKERS, Engine
 from .running.job import Job, carry_out, prepare
 from .running.progress import display
-from .simulators.custom import Simulator, add_to_path
+from .simulators.custom import Simulator
 from .simulators.function import FunctionSimulator
 from .store import MemoryStore, Store
 from .store.load import make_frame, not_finite
@@ -127,7 +124,6 @@ def run(
             " its own; allowed: with a function as the first argument"
         )
     engine = Engine(workers=workers if workers > 1 else None)
-    paths = import_paths(grid)
     expanded = as_grid(grid, seeds, simulator, columns)
     engine.check(expanded)
     store, again = MemoryStore(), "the same call"
@@ -149,7 +145,7 @@ def run(
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
             shown = display(announce=False) if progress else None
-            with engine.opened(job, interrupts, paths) as execute:
+            with engine.opened(job, interrupts) as execute:
                 carry_out(job, execute, shown, interrupts)
         except KeyboardInterrupt:
             interrupts.requested = True
@@ -272,17 +268,3 @@ def _rows(job: Job) -> pd.DataFrame:
     if job.search:
         frame.attrs[THRESHOLDS] = job.search.report()["cells"]
     return frame
-
-
-def import_paths(grid: Any) -> tuple[str, ...]:
-    """Makes the modules in the current folder and in the folder of a grid file
-    importable.
-
-    Returns all folders from which this process can import. Workers receive this list.
-    """
-    folders = [absolute()]
-    if isinstance(grid, (str, os.PathLike)):
-        folders.append(absolute(local_path(os.fspath(grid))).parent)
-    # Python cannot import from a folder that was deleted
-    add_to_path(map(str, filter(Path.is_absolute, folders)))
-    return tuple(filter(None, sys.path))

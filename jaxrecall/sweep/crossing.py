@@ -243,6 +243,8 @@ class AnyCurve:
             shapes=shapes,
             step=step,
         )
+        if crossing.n_seeds < MIN_SEEDS:
+            return crossing
         return self._with_interval(crossing, theta)
 
     def off_line(
@@ -315,8 +317,6 @@ class AnyCurve:
         If no level bounds the interval on a side, that side is unbounded.
         """
         seeds, log_x = crossing.n_seeds, crossing.log_x
-        if seeds < MIN_SEEDS:
-            return crossing
         x, at = self._around(log_x)
         change, _ = self._between(x)
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
@@ -494,8 +494,6 @@ class Curve(AnyCurve):
         line through the crossing. If the computed end is not beyond the levels, that
         side is unbounded.
         """
-        if crossing.n_seeds < MIN_SEEDS:
-            return crossing
         log_x = crossing.log_x
         x, at = self._around(log_x)
         change, j = self._between(x)

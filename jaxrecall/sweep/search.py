@@ -21,7 +21,6 @@ These quantities are also called accuracy and theta here, so that accuracy alway
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -297,9 +296,7 @@ class CellSearch:
             yield self._lacking(centre, now.slope, self.seeds[:used])
 
     def _nearest(self, k: float) -> int:
-        i = bisect_left(self.ks, k)
-        beside = self.ks[max(i - 1, 0) : i + 1]
-        return min(beside, key=lambda other: abs(other - k))
+        return min(self.ks, key=lambda other: abs(other - k))
 
     def _examine(
         self, now: Crossing, centre: float, seeds: Sequence[int], ended: str

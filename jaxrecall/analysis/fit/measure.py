@@ -11,16 +11,6 @@ from .columns import Table, common, is_numeric, no_numbers, seed_columns
 from .roles import Roles
 from .table_axes import unstated
 
-OF_FRACTIONS = (
-    "memory_accuracy",
-    "train_accuracy",
-    "attention_mass",
-    "attention_top1",
-    "matched_accuracy",
-    "assignment_accuracy",
-)
-"""Some of the columns that may replace the accuracy in a fit, for the help."""
-
 
 def choose_measure(
     frame: Table, roles: Roles, column: str, is_law: bool = False

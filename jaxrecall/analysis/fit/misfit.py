@@ -151,10 +151,10 @@ def half_widths(
     basis = left[:, s > 1e-9 * s[0]]
     widest = np.zeros(len(weights))
     for cluster in clusterings:
-        for j, row in enumerate(np.nan_to_num(weights)):
-            adjusted = _adjusted(basis, row, cluster)
-            freedom = _freedom(basis, adjusted, cluster)
-            scores = _sums(adjusted * off, cluster)
+        adjusted = _adjusted(basis, np.nan_to_num(weights), cluster)
+        for j, row in enumerate(adjusted):
+            freedom = _freedom(basis, row, cluster)
+            scores = _sums(row * off, cluster)
             variance = _beyond_noise(scores, n_seeds).sum()
             if variance > 0 and (is_likely or freedom >= LEAST_FREEDOM):
                 half = stdtrit(freedom, TAIL) * np.sqrt(variance)
@@ -178,22 +178,18 @@ def _sums(values: np.ndarray, cluster: np.ndarray) -> np.ndarray:
 def _adjusted(
     basis: np.ndarray, weights: np.ndarray, cluster: np.ndarray
 ) -> np.ndarray:
-    """Returns (1 - H)^(-1/2) @ weights, cluster by cluster.
+    """Returns weights (axes, cells) @ (1 - H)^(-1/2), cluster by cluster.
 
     H is the block of basis @ basis.T for the cells of the cluster. The power is that of
-    the pseudoinverse. Clusters of equal size are computed together.
+    the pseudoinverse.
     """
-    adjusted = np.empty_like(weights)
-    sizes = np.bincount(cluster)
-    order, ends = np.argsort(cluster, kind="stable"), np.cumsum(sizes)
-    for size in np.unique(sizes):
-        members = order[ends[sizes == size, None] - 1 - np.arange(size)]
+    adjusted = weights.copy()
+    for i in range(cluster.max() + 1):
+        members = np.flatnonzero(cluster == i)
         u, s, _ = np.linalg.svd(basis[members], full_matrices=False)
-        rest = 1 - s[:, None] ** 2
+        rest = 1 - s**2
         factor = np.where(rest > 1e-9, rest.clip(1e-9) ** -0.5, 0.0) - 1
-        own = weights[members]
-        change = (own[:, None] @ u * factor) @ u.transpose(0, 2, 1)
-        adjusted[members] = own + change[:, 0]
+        adjusted[:, members] += weights[:, members] @ u * factor @ u.T
     return adjusted
 
 

@@ -179,6 +179,15 @@ def isotropic(draws: Draws, xp: ModuleType) -> Numbers:
     return draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
 
 
+def mixed(
+    draws: Draws, xp: ModuleType, share: float, rest: Numbers, part: Numbers
+) -> Numbers:
+    """Returns the rows (sqrt(1 - share) rest + sqrt(share) part) / sqrt(d)."""
+    share = xp.asarray(share, draws.normals.dtype)
+    normals = xp.sqrt(1 - share) * rest + xp.sqrt(share) * part
+    return isotropic(draws._replace(normals=normals), xp)
+
+
 @register
 @dataclass(frozen=True)
 class Gaussian(EmbeddingLaw):
@@ -258,9 +267,7 @@ class Equicorrelated(EmbeddingLaw):
         return Moments(overlap=True, random_length=True, common=self.rho)
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        rho = xp.asarray(self.rho, draws.normals.dtype)
-        mixed = xp.sqrt(1 - rho) * draws.normals + xp.sqrt(rho) * draws.shared
-        return isotropic(draws._replace(normals=mixed), xp)
+        return mixed(draws, xp, self.rho, draws.normals, draws.shared)
 
 
 @register
@@ -292,10 +299,8 @@ class Clustered(EmbeddingLaw):
         return self.clusters
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        spread = xp.asarray(self.spread, draws.normals.dtype)
         centres = draws.shared[draws.row[:, 0] % self.clusters]
-        mixed = xp.sqrt(1 - spread) * centres + xp.sqrt(spread) * draws.normals
-        return isotropic(draws._replace(normals=mixed), xp)
+        return mixed(draws, xp, self.spread, centres, draws.normals)
 
 
 @register
@@ -337,10 +342,9 @@ class LowRank(EmbeddingLaw):
         return self.rank
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        noise = xp.asarray(self.noise, draws.normals.dtype)
-        inside = (draws.own / xp.asarray(self.rank, noise.dtype) ** 0.5) @ draws.shared
-        mixed = xp.sqrt(1 - noise) * inside + xp.sqrt(noise) * draws.normals
-        return isotropic(draws._replace(normals=mixed), xp)
+        rank = xp.asarray(self.rank, draws.normals.dtype)
+        inside = (draws.own / rank**0.5) @ draws.shared
+        return mixed(draws, xp, self.noise, inside, draws.normals)
 
 
 @register

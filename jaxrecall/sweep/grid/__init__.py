@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ...cli.command import absolute
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
-from ...model.columns import own_columns
+from ...model.columns import Declarations, own_columns
 from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
@@ -36,7 +37,7 @@ from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, Plain, read_document, without
+from .document import Document, NamedValues, Plain, read_document, without
 from .expand import SearchLine, expand
 from .file import (
     GridFile,
@@ -79,8 +80,8 @@ class Grid(GridFile):
     n_duplicates: int
     n_excluded: int
     axes: tuple[str, ...]
-    fixed: dict[str, Plain]
-    resolved: dict[str, Plain]
+    fixed: NamedValues
+    resolved: NamedValues
     names: Names = field(compare=False)
     lines: tuple[SearchLine, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
@@ -106,7 +107,7 @@ class Grid(GridFile):
         return len(self.points) * len(self.seeds)
 
     @property
-    def kept_columns(self) -> dict[str, tuple[str, str]]:
+    def kept_columns(self) -> Declarations:
         """A dict from each kept helper to its Arrow type and its meaning."""
         columns = {}
         for name in self.resolved.get("keep", ()):
@@ -115,7 +116,7 @@ class Grid(GridFile):
         return columns
 
     @property
-    def columns(self) -> dict[str, tuple[str, ...]]:
+    def columns(self) -> Declarations:
         """A dict from each column of the grid's rows to its Arrow type, its meaning
         and, if it has one, its unit.
 
@@ -202,10 +203,7 @@ def as_grid(
 
 def _document(given: GridLike) -> Document:
     if isinstance(given, (str, os.PathLike)):
-        document = read_document(os.fspath(given))
-        # the modules that the file names may be in its folder
-        add_to_path([os.path.dirname(os.path.abspath(document.path))])
-        return document
+        return read_document(os.fspath(given))
     if isinstance(given, Mapping):
         try:
             return Document("grid", _as_yaml(given))
@@ -219,11 +217,16 @@ def _grid(document: Document, simulator: GivenSimulator = None) -> Grid:
     """Returns the grid that a document describes. Paths in the document are relative to
     the folder of the document.
 
-    Raises GridError with a line for each error.
+    The modules that a grid names may be in the current folder and in that of its file,
+    so both become importable. Raises GridError with a line for each error.
     """
+    folder = Path(document.path).parent
+    # Python cannot import from a current folder that was deleted
+    folders = filter(Path.is_absolute, map(absolute, ("", folder)))
+    add_to_path(map(str, folders))
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
-    with paths_from(Path(document.path).parent):
+    with paths_from(folder):
         names = Names(_simulator(document, given))
         has_columns = names.simulator.has_columns
         file, mistakes = read_file(document.data, names)
@@ -324,7 +327,7 @@ def _varying(
     return tuple(varying)
 
 
-def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
+def _columns_of(names: Names, point: AnyPoint, name: str) -> NamedValues:
     """Returns a dict with the value of a field at a point.
 
     If the field is a law, the dict contains the name of the law without its numeric
@@ -339,9 +342,7 @@ def _columns_of(names: Names, point: AnyPoint, name: str) -> dict[str, Plain]:
     return columns
 
 
-def _fixed(
-    file: GridFile, names: Names, points: tuple[AnyPoint, ...]
-) -> dict[str, Plain]:
+def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> NamedValues:
     """Returns a dict with the value of each field that the file gives and that has a
     single value over the points.
     """
@@ -382,7 +383,7 @@ def _as_yaml(value: Plain) -> Plain:
     return value
 
 
-def _as_file(points: object) -> dict[str, Plain]:
+def _as_file(points: object) -> NamedValues:
     """Returns the contents of a grid file that has a block for each of these points."""
     allowed = (
         "a dict with the keys of a grid file, its path, a Point, or a list of Points"

@@ -22,7 +22,7 @@ from ...model.values import plain_type
 from ..simulators import AnyPoint
 from ..simulators.custom import Simulator
 from ..simulators.shipped import RECALL
-from .document import Plain, Schema, refuse
+from .document import NamedValues, Plain, Schema, refuse
 from .expr import is_too_large
 
 MAX_AXIS = 1_000_000
@@ -48,7 +48,7 @@ class Names:
         self.required = list[str]()
         self.in_base = list[str]()
         self.numbers = list[str]()
-        self.defaults: dict[str, Plain] = {}
+        self.defaults: NamedValues = {}
         for name, declared in self.fields.items():
             if declared.metadata.get("law"):
                 self.laws.add(name)
@@ -80,10 +80,6 @@ class Names:
         if name in self:
             return self.type(name) == "float"
         return low % 1 != 0 or high % 1 != 0
-
-    def is_whole(self, name: str) -> bool:
-        """Whether a field, or a parameter of a law, has whole numbers as values."""
-        return name in self and self.type(name) == "int"
 
     def value(self, point: AnyPoint, name: str) -> Plain:
         """Returns the value that a field or a law's parameter has at a point. Returns
@@ -244,7 +240,7 @@ def _checked_scalar(value: Plain) -> Plain:
     return value
 
 
-def _linspace(given: dict[str, Plain]) -> list[float]:
+def _linspace(given: NamedValues) -> list[float]:
     """Returns evenly spaced values. The values are exact decimals if the ends are exact
     decimals. If the values are rounded, repeats are dropped.
 
@@ -255,7 +251,7 @@ def _linspace(given: dict[str, Plain]) -> list[float]:
     return _between(given, [start + i * step for i in range(1, n_steps)])
 
 
-def _geometric(given: dict[str, Plain]) -> list[float]:
+def _geometric(given: NamedValues) -> list[float]:
     first, last, n_steps = given["from"], given["to"], given["num"] - 1
     if first <= 0 or last <= 0:
         raise ValueError(
@@ -269,7 +265,7 @@ def _geometric(given: dict[str, Plain]) -> list[float]:
     return _between(given, inner)
 
 
-def _range(given: dict[str, Plain]) -> list[float]:
+def _range(given: NamedValues) -> list[float]:
     start, stop, step = map(_exact, itemgetter("from", "to", "step")(given))
     n_steps = (stop - start) / step if step else -1
     if not 0 <= n_steps < MAX_AXIS:
@@ -280,7 +276,7 @@ def _range(given: dict[str, Plain]) -> list[float]:
     return [_plain(start + i * step) for i in range(int(n_steps) + 1)]
 
 
-def _between(given: dict[str, Plain], inner: Iterable[Fraction]) -> list[float]:
+def _between(given: NamedValues, inner: Iterable[Fraction]) -> list[float]:
     """Returns a list of the first value, the inner values and the last value. If
     `round` is given, the values are rounded and repeats are dropped.
     """

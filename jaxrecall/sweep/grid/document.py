@@ -34,7 +34,13 @@ lead from the top to the value.
 
 # data as in YAML: null, a bool, a number, text, a list or a mapping of such data
 Plain = Any
-Schema = dict[str, Plain]
+NamedValues = dict[str, Plain]
+"""A dict from the names of fields, helpers or keys of a grid file to values. None means
+that a value is not given.
+"""
+
+Schema = NamedValues
+"""A JSON Schema."""
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 MAX_SIGNS = 100_000
@@ -89,7 +95,7 @@ class Document:
     """
 
     path: str
-    data: dict[str, Plain]
+    data: NamedValues
     origins: dict[Location, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -248,7 +254,7 @@ class _YamlReader:
             values.append(self._value(item, here))
         return values
 
-    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Plain]:
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> NamedValues:
         values = {}
         for key, value in node.value:
             origin = self.origin(key.start_mark)
@@ -339,7 +345,7 @@ checked.
 """
 
 
-def without(absent: Plain, values: Mapping[str, Plain]) -> dict[str, Plain]:
+def without(absent: Plain, values: Mapping[str, Plain]) -> NamedValues:
     """Returns the values that are not `absent`. `absent` is None or WRONG."""
     return {name: value for name, value in values.items() if value is not absent}
 
@@ -427,9 +433,7 @@ class Checker:
                 return schema
         return schemas[0]
 
-    def _mapping(
-        self, values: object, schema: Schema, at: Location
-    ) -> dict[str, Plain]:
+    def _mapping(self, values: object, schema: Schema, at: Location) -> NamedValues:
         if not isinstance(values, dict):
             raise refuse(values, "a mapping")
         fewest = schema.get("minProperties", 0)

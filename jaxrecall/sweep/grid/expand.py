@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem, plural
 from .axes import AnyPoint, Names
-from .document import Document, Location, Mistake, Plain, show
+from .document import Document, Location, Mistake, NamedValues, Plain, show
 from .expr import Expression, names_in
 from .file import Block, GridFile, Search
-
-NamedValues = dict[str, Plain]
-"""The values of fields and helpers by name. None means that a value is not given."""
 
 _RESOLVED = {
     "activation",
@@ -40,28 +37,19 @@ _RESOLVED = {
 """The fields whose values may be changed or filled in when the point is made."""
 
 
-class Levels(Mapping[float, AnyPoint]):
-    """A mapping from each level of the searched axis to the point of a cell at that
-    level. Each point is made when it is first used.
+class Levels(UserDict[float, AnyPoint]):
+    """A dict from each level of the searched axis to the point of a cell at that level.
+    Each point is made when it is first used.
     """
 
     def __init__(self, levels: Iterable[float], make: Callable[[float], AnyPoint]):
-        self.levels = dict.fromkeys(levels)
-        self.make = cache(make)
+        super().__init__(dict.fromkeys(levels))
+        self.make = make
 
     def __getitem__(self, level: float) -> AnyPoint:
-        if level not in self.levels:
-            raise KeyError(level)
-        return self.make(level)
-
-    def __contains__(self, level: object) -> bool:
-        return level in self.levels  # a Mapping would make the point
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self.levels)
-
-    def __len__(self) -> int:
-        return len(self.levels)
+        if self.data[level] is None:
+            self.data[level] = self.make(level)
+        return self.data[level]
 
 
 class SearchLine(NamedTuple):

@@ -27,6 +27,7 @@ from .document import (
     Document,
     Location,
     Mistake,
+    NamedValues,
     Plain,
     Schema,
     is_number,
@@ -65,12 +66,12 @@ class Block:
     """
 
     location: Location = ()
-    axes: dict[str, Plain] = field(default_factory=dict)
+    axes: NamedValues = field(default_factory=dict)
     derive: dict[str, Expression] = field(default_factory=dict)
     where: list[Expression] = field(default_factory=list)
 
     @cached_property
-    def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
+    def groups(self) -> list[tuple[Location, NamedValues]]:
         """The groups of axes that vary together: a list of pairs. A pair contains the
         location of a group, and a dict from the names of its axes to their values.
         """
@@ -196,16 +197,16 @@ class GridFile:
 
     name: str = ""
     root_seed: int = 0
-    base: dict[str, Plain] = field(default_factory=dict)
+    base: NamedValues = field(default_factory=dict)
     seeds: Sequence[int] = ()
     blocks: list[Block] = field(default_factory=list)
     keep: list[str] | None = None
     search: Search | None = None
     limits: Limits = Limits(0)
-    run: dict[str, Plain] = field(default_factory=dict)
+    run: NamedValues = field(default_factory=dict)
 
     @property
-    def given(self) -> dict[str, Plain]:
+    def given(self) -> NamedValues:
         """The values of the base that are not null."""
         return without(None, self.base)
 
@@ -244,7 +245,7 @@ def read_file(data: Plain, names: Names) -> tuple[GridFile, list[Mistake]]:
     return file, checker.mistakes
 
 
-def as_dict(record: object) -> dict[str, Plain]:
+def as_dict(record: object) -> NamedValues:
     """Returns a record as a dict of plain data with the keys of a grid file. Values
     that are None are left out.
     """
@@ -265,14 +266,14 @@ def json_schema() -> Schema:
     return schema | {"if": {"required": ["simulator"]}, "else": {"properties": own}}
 
 
-def _right(values: Plain) -> dict[str, Plain]:
+def _right(values: Plain) -> NamedValues:
     """Returns the values of a mapping that are not WRONG. The dict is empty if the
     mapping is WRONG.
     """
     return {} if values is WRONG else without(WRONG, values)
 
 
-def _search(given: dict[str, Plain]) -> Search:
+def _search(given: NamedValues) -> Search:
     axis, theta = given["axis"], given["theta"]
     usual = zip(("from", "to"), RANGES.get(axis, ()), strict=False)
     given = dict(usual) | given

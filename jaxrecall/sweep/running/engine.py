@@ -138,14 +138,12 @@ class Engine:
         return f"runs in {n_workers} of {where}, each with {each}"
 
     @contextmanager
-    def opened(
-        self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()
-    ) -> Iterator[Executor]:
+    def opened(self, job: Job, interrupts: Interrupts) -> Iterator[Executor]:
         """Returns a context manager that yields an executor for the plans of the job.
 
-        The workers are started on entry and can import from `import_paths`. Raises
-        UsageError if the workers cannot be started, if JAX cannot be started in this
-        process, or if there is too little memory for JAX.
+        The workers are started on entry and can import from the same folders as this
+        process. Raises UsageError if the workers cannot be started, if JAX cannot be
+        started in this process, or if there is too little memory for JAX.
         """
         if job.to_do:
             check_memory()
@@ -159,11 +157,12 @@ class Engine:
         job.cache_remark = program_cache(os.environ.get(OF_JAX)).remark
         # what Ray prints must not mix with the sweep's own lines on stdout
         out = sys.stderr if self.name == "ray" else sys.stdout
-        with redirect_stdout(out), closing(self._started(job, import_paths)) as workers:
+        with redirect_stdout(out), closing(self._started(job)) as workers:
             yield workers.execute
 
-    def _started(self, job: Job, import_paths: tuple[str, ...]) -> Workers:
+    def _started(self, job: Job) -> Workers:
         """Starts the workers."""
+        import_paths = tuple(filter(None, sys.path))
         setup = import_paths, x64(), CODE_VERSION
         if self.name == "local":
             return Workers(self.workers or 1, setup)

@@ -50,9 +50,6 @@ class Job:
 
     grid: Grid
     store: Store
-    about: Json
-    """The metadata of the part files that the job writes."""
-
     shard: Shard | None
     search: Searches | None
     """The searches of all cells, or None if the grid has no `search`."""
@@ -170,7 +167,7 @@ class Job:
             "code_version": simulator.version,
             "precision": simulator.precision(settings.precision),
             "versions": versions(),
-            "digests": self.about.get("digests", {}),
+            "digests": self.store.about.get("digests", {}),
         }
         if xla_flags():
             manifest["xla_flags"] = " ".join(xla_flags())
@@ -306,15 +303,19 @@ def prepare(
     Raises:
         GridError, UsageError or StoreError if the job cannot run.
     """
-    _check_undivided(grid, shard)
+    replaced, measured = ["manifest.json"], ()
+    if grid.search:
+        if shard:
+            raise UsageError(
+                f"search: got {shard}; allowed: one process, or --workers or --engine"
+                " ray, which divide each round"
+            )
+        replaced.append("search.json")
+        measured = grid.crosses, "status"
     settings = replace(grid.settings, fail_fast=fail_fast, keep_going=keep_going)
     store = folder if isinstance(folder, Store) else Store(folder)
-    replaced = ["manifest.json"]
-    if grid.search:
-        replaced.append("search.json")
     store.check(*replaced)
     precision = grid.simulator.precision(settings.precision)
-    measured = (grid.crosses, "status") if grid.search else ()
     done = store.done(grid.simulator.version, precision, *measured)
     _refuse_mixing(store, done, grid.simulator, precision)
     limit = grid.limits.max_bytes or memory_limit()
@@ -337,20 +338,10 @@ def prepare(
         )
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    about = _metadata(grid, _digests(grid, store, done, same_source))
+    store.about = _metadata(grid, _digests(grid, store, done, same_source))
     call = Call(store, settings, resume_command, grid.crosses, search)
     remarks = list(_remarks(grid, store, done))
-    return Job(
-        grid, store, about, shard, search, set(wanted), n_done, plan, remarks, call
-    )
-
-
-def _check_undivided(grid: Grid, shard: Shard | None) -> None:
-    if grid.search and shard:
-        raise UsageError(
-            f"search: got {shard}; allowed: one process, or --workers or --engine ray,"
-            " which divide each round"
-        )
+    return Job(grid, store, shard, search, set(wanted), n_done, plan, remarks, call)
 
 
 def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[str, str]:
@@ -495,7 +486,6 @@ def carry_out(
     call, store, plan = job.call, job.store, job.plan
     call.display, call.interrupts = display, interrupts
     store.columns, store.kept = job.grid.columns, job.grid.kept
-    store.about = job.about
     store.prepare(job.manifest())
     store.unify(call.message)
     store.clear_failures(job.runs)

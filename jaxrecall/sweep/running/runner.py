@@ -16,7 +16,7 @@ from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
 from ..machine import cores
 from ..plan import Chunk, Plan, by_id, pieces
-from ..simulators import Loaded, Program, Rows
+from ..simulators import Loaded, Outcomes, Program
 from .call import Call
 from .progress import Event, Failure, Traces, duration
 
@@ -25,9 +25,6 @@ ANNOUNCED_SECONDS = 10.0
 
 Batch = dict[Run, float]
 """A dict from each run to its estimated time on one core, in seconds."""
-
-Outcomes = list[Rows | Exception | None]
-"""One entry per run of a batch: its rows, its exception, or None if it was rejected."""
 
 Finished = tuple[list[Run], Traces | Failure]
 """A list of runs, and either the rows of each run or one failure for all of them."""
@@ -166,13 +163,12 @@ class Runner:
         So all threads finish at about the same time. Batches that run at the same time
         also take about equally long.
         """
-        most = loaded.most
-        if loaded.in_turn:
-            most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
-        size, seconds = loaded.order, math.inf
+        most, size, seconds = loaded.most, loaded.order, math.inf
         if size is None:
             size, seconds = costs.__getitem__, self.batch_seconds
+            if loaded.threads:
+                most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         largest_first = sorted(
             costs.items(), key=lambda item: size(item[0]), reverse=True
         )

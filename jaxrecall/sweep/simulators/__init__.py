@@ -5,7 +5,7 @@ engine asks of a simulator. `shipped` contains the simulator of this package, a
 `Simulator` that estimates costs, merges programs, and has laws and theory. This module
 defines what both exchange with the engine.
 
-A point has the members `point_id`, `recorded_steps` and `as_given()`. A program is the
+A point has the members `point_id` and `as_given()`. A program is the
 static part of what is compiled: plain data that can be hashed and sorted.
 """
 
@@ -24,6 +24,11 @@ AnyPoint = Any  # a Point, or a point of a user's simulator
 
 Rows = Sequence[Row]
 """The finished rows of a run, one for each recorded step."""
+
+Outcomes = list[Rows | Exception | None]
+"""One entry per run of a batch: its rows, the exception that prevented them, or None if
+the program rejected the run.
+"""
 
 
 class Program(Hashable, Protocol):
@@ -121,7 +126,7 @@ class Room(NamedTuple):
 class Loaded(NamedTuple):
     """A program that is ready to run."""
 
-    run: Callable[[Mapping[Run, float]], list[Rows | Exception | None]]
+    run: Callable[[Mapping[Run, float]], Outcomes]
     """Computes runs. The argument is a dict from each run to the share of the time that
     the run is expected to take. For each run, the returned list contains the rows, the
     exception that prevented the rows, or None. None means that the program rejects the
@@ -136,17 +141,13 @@ class Loaded(NamedTuple):
     the calling thread.
     """
 
-    in_turn: bool = False
-    """Whether the runs of a batch are computed one after the other, as on a CPU. Small
-    batches are then as efficient as large ones.
-    """
-
     order: Callable[[Any], Any] | None = None
     """The sort key by which vmapped runs are assigned to batches, largest first.
 
     Vmapped runs share their loops, so runs with loops of equal length belong together.
     The time of a batch hardly depends on the number of its runs. Without this key, the
-    runs are sorted by their expected time, which also limits the batches.
+    runs are sorted by their expected time, which also limits the batches. If there are
+    several threads, small batches keep all of them busy, as on a CPU.
     """
 
 

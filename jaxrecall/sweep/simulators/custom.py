@@ -29,12 +29,12 @@ from ...errors import (
     imported,
     shown,
 )
-from ...model.columns import LIST, Row
+from ...model.columns import LIST, Declarations, Row
 from ...model.point import MAX_SEED, Run
 from ...model.source import source_digest
 from ...model.values import checked_value, declared, to_12_digits
 from ..running.progress import Failure
-from . import OF_THRESHOLDS, Cost, Loaded, Program, Room, Rows
+from . import OF_THRESHOLDS, Cost, Loaded, Outcomes, Program, Room
 
 if TYPE_CHECKING:
     from ...simulator.custom_runs import Traced
@@ -234,7 +234,7 @@ class Simulator:
         }
         self.static: list[str] = []
         self.traced: dict[str, str] = {}
-        self.field_columns: dict[str, tuple[str, ...]] = dict(BEFORE)
+        self.field_columns: Declarations = dict(BEFORE)
         self.labels: dict[str, str] = {}
         arguments: list[tuple[str, str, Any]] = []
         for name, given in declarations.items():
@@ -262,7 +262,7 @@ class Simulator:
 
     def set_columns(self, columns: Mapping[str, tuple[Any, ...]]) -> None:
         """Sets the columns that fn returns."""
-        self.own_columns: dict[str, tuple[str, str]] = {}
+        self.own_columns: Declarations = {}
         for name, (kind, meaning, *axis) in columns.items():
             prefix = LIST if axis else ""
             self.own_columns[name] = prefix + TYPES[kind], meaning
@@ -437,7 +437,7 @@ class Simulator:
         columns_of: Callable[[list[Run]], list[Row]],
         provided: Row,
         runs: Mapping[Run, float],
-    ) -> list[Rows | Exception | None]:
+    ) -> Outcomes:
         """Returns a list that contains, for each run, the rows or the exception that
         prevented the rows.
         """
@@ -456,7 +456,7 @@ class Simulator:
             alone = partial(self._batch, columns_of, provided)
             return [outcome for run in runs for outcome in alone({run: runs[run]})]
         seconds = (time.perf_counter() - start) / len(runs)
-        rows: list[Rows | Exception | None] = []
+        rows: Outcomes = []
         for run, of_run in zip(runs, columns, strict=True):
             try:
                 steps = self._rows(run, of_run)
@@ -601,7 +601,6 @@ class CustomPoint:
     """A point of a user's simulator."""
 
     simulator: ClassVar[Simulator]
-    recorded_steps: ClassVar[tuple[int, ...]] = (1,)
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -642,10 +641,6 @@ class CustomPoint:
     def as_given(self) -> dict[str, Any]:
         """Returns a dict of the arguments that create this point again."""
         return {name: getattr(self, name) for name in self.simulator.fields}
-
-    def replace(self, **changes: Any) -> CustomPoint:
-        """Returns a copy of the point with these changes."""
-        return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
         return self.simulator.point, (self.as_given(),)

@@ -23,7 +23,7 @@ from ...model.source import source_digest
 from ...simulator.cost import amount, peak_bytes
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
-from . import RISES, Cost, Loaded, Program, Room, Rows
+from . import RISES, Cost, Loaded, Outcomes, Program, Room
 from .custom import ACCURACY, Simulator
 from .merging import merged
 
@@ -124,7 +124,7 @@ class RecallSimulator(Simulator):
         executable = compiled(program, width, room.precision)
         run = partial(_batch, executable, room.precision)
         if on_cpu():
-            return Loaded(run, executable.batch, threads=width, in_turn=True)
+            return Loaded(run, executable.batch, threads=width)
         return Loaded(run, executable.batch, threads=min(width, 2), order=_loop_lengths)
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
@@ -151,7 +151,7 @@ _loop_lengths = attrgetter("point.steps", "point.N", "point.L")
 
 def _batch(
     executable: Executable, precision: str, runs: Mapping[Run, float]
-) -> list[Rows | Exception | None]:
+) -> Outcomes:
     """Returns the rows of each run. The column `seconds` is the share of the batch's
     time that the run is expected to take.
     """
@@ -159,7 +159,7 @@ def _batch(
 
     metrics, seconds = program.execute(executable, list(runs))
     total = sum(runs.values())
-    rows_of_runs: list[Rows | Exception | None] = []
+    rows_of_runs: Outcomes = []
     for (run, share), of_run in zip(runs.items(), metrics, strict=True):
         rows = None
         if of_run is not None:

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from ...cli.command import called
 from ...errors import StoreError
-from ...model.columns import COLUMNS
+from ...model.columns import COLUMNS, Declarations
 from ...model.point import RunId
 from ..files import (
     PARTS,
@@ -124,7 +124,7 @@ class Store:
         self.about: Json = {}
         """A dict of the facts in the metadata of every part; see `table.KEY`."""
 
-        self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
+        self.columns: Declarations = COLUMNS
         """The columns of the rows that will be written, in order."""
 
         self.of_parts = pa.schema([])

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StoreError, in_one_line
-from ...model.columns import COLUMNS, LIST, in_order
+from ...model.columns import COLUMNS, LIST, Declarations, in_order
 from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import (
     MAX_BYTES,
@@ -37,7 +37,7 @@ from ..machine import memory_described, memory_limit
 from .pages import check_pages
 
 
-def arrow_schema(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
+def arrow_schema(columns: Declarations) -> pa.Schema:
     """Returns the Arrow schema of columns. `columns` gives an Arrow type and a meaning
     for each column, and also a unit for parameters of laws.
     """
@@ -141,9 +141,7 @@ _SORT = [
 ]
 
 
-def make_table(
-    rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS
-) -> pa.Table:
+def make_table(rows: list[Json], columns: Declarations = COLUMNS) -> pa.Table:
     """Returns a table with these rows, sorted by run and step. None in a row means
     null.
 
