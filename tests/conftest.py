@@ -38,6 +38,8 @@ from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
 from jaxrecall.sweep.running import progress
 
+gc.disable()  # until tests run: what their modules import stays
+
 # a line of slow progress would appear on a slow machine only
 progress.COUNT_EVERY_SECONDS = math.inf
 
@@ -219,10 +221,12 @@ def forget_oldest(folder: Path) -> None:
 
 def pytest_collection_finish() -> None:
     """What imports and the collection of tests made stays, and is not looked through
-    again by each collection of garbage.
+    again by each collection of garbage. These are rare: most of what tests make and
+    drop is in no cycle.
     """
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(

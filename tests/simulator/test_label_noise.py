@@ -131,10 +131,11 @@ SELDOM = """
 - {steps: 20, lr: 0.005, optimizer: adam, start: zero, m: 16, trains: VWZM,
    fresh_batches: true}
 """
+# one program serves them and the memory above
 OFTEN = """
 - {embedding: orthogonal}
-- {fresh_batches: true, label_noise: 1.0, eta: 1.0e-6}
-- {kappa: 1.0e+5, eta: 1.0e-6, d: 16}  # locked attention
+- {embedding: orthogonal, fresh_batches: true, label_noise: 1.0, eta: 1.0e-6}
+- {embedding: orthogonal, kappa: 1.0e+5, eta: 1.0e-6, d: 16}  # locked attention
 """
 
 

@@ -262,7 +262,7 @@ def test_train_pairs_of_the_limit_are_drawn_by_their_counts():
 
 
 def test_samples_and_lengths_far_beyond_an_int32_do_not_overflow():
-    point = Point(V=24, N=10**15, d=32, L=10**9, pool=16, n_test=512)
+    point = SMALL.replace(V=24, N=10**15, d=32, L=10**9, n_test=512)
     far, short, many, few = (
         streamed(point.replace(N=N, L=L), 0, sized(point))[1]
         for N, L in ((10**15, 10**9), (10**15, 10**3), (10**15, 10**4), (10**7, 10**4))

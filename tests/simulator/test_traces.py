@@ -34,9 +34,11 @@ from jaxrecall.sweep.searches import Searches
 from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.table import SCHEMA
 
-POINT = Point(V=20, N=96, d=12, L=3, n_test=64, gamma2=20, steps=7, lr=0.5)
+# one program serves test_descent.py too
+FIELDS = {"V": 20, "d": 12, "L": 3, "n_test": 64, "gamma2": 20, "lr": 0.5}
+FIELDS |= {"optimizer": "momentum(schedule='cosine', warmup=2)", "exact": "full"}
+POINT = Point(**FIELDS, N=96, steps=7)
 STEPS = (3, 5, 7)
-BASE = "base: {V: 20, d: 12, L: 3, n_test: 64, gamma2: 20, lr: 0.5"
 
 
 def trace(i: int, *steps: int, **changes: object) -> list[dict]:
@@ -199,7 +201,8 @@ def test_runs_are_counted_whose_rows_cannot_be_saved(store):
 def test_a_search_with_batches_has_a_program_for_every_n(tmp_path):
     path = tmp_path / "s.yaml"
     axis = "search: {axis: N, from: 64, to: 4096}"
-    path.write_text(f"{BASE}, steps: 7, batch: 64}}\nseeds: 32\n{axis}\n")
+    base = json.dumps(FIELDS | {"steps": 7, "batch": 64})
+    path.write_text(f"base: {base}\nseeds: 32\n{axis}\n")
     rounds = Searches(read_grid(path), {})
     assert {run.point.N for run in rounds.pending} == {64}
     assert rounds.plan(rounds.pending).n_runs == len(rounds.pending)
@@ -303,7 +306,8 @@ def swept(tmp_path_factory) -> Path:
     """
     folder = tmp_path_factory.mktemp("late")
     blocks = "[{axes: {steps: [3, 7]}}, {axes: {steps: [7], lr: [1.0e+30]}}]"
-    (folder / "late.yaml").write_text(f"{BASE}, N: 96}}\nseeds: 3\nblocks: {blocks}\n")
+    base = json.dumps(FIELDS | {"N": 96})
+    (folder / "late.yaml").write_text(f"base: {base}\nseeds: 3\nblocks: {blocks}\n")
     assert sweep(["--grid", f"{folder}/late.yaml", "--out", f"{folder}/out"]) == 0
     return folder
 

@@ -41,10 +41,10 @@ GRID = {
     "run": {"part_seconds": 0},
 }
 SEARCH = {
-    "base": {"V": 16, "L": 4, "pool": 32, "n_test": 512},
-    "seeds": {"count": 40},
-    "blocks": [{"axes": {"d": [8, 32]}}],
-    "search": {"axis": "N", "width": 1},
+    "base": {"V": 8, "L": 3, "n_test": 400},
+    "seeds": {"count": 60},
+    "blocks": [{"axes": {"d": [2, 12]}}],
+    "search": {"axis": "N", "from": 16, "to": 1024, "width": 2},
 }
 
 
@@ -165,17 +165,17 @@ def test_a_search_returns_its_thresholds(searched, out):
     found = jaxrecall.thresholds(rows)
     columns = "d theta axis critical lo hi N_star outcome seeds runs samples warning"
     assert " ".join(found.columns) == columns
-    assert list(found["d"]) == [8, 32]
+    assert list(found["d"]) == [2, 12]
     assert found["runs"].sum() == len(rows)
     assert found.loc[1, "outcome"] == "found"
     assert found.loc[1, "lo"] < found.loc[1, "N_star"] < found.loc[1, "hi"]
-    assert_frame_equal(jaxrecall.thresholds(rows[rows["d"] == 32]), found)
+    assert_frame_equal(jaxrecall.thresholds(rows[rows["d"] == 12]), found)
     if out:
         assert_frame_equal(jaxrecall.thresholds(out), found)
         assert_same_rows(jaxrecall.load(out, grid=SEARCH), rows)
         assert_same_rows(searched, rows)
-        high = SEARCH | {"search": {"axis": "N", "from": 2**18}}
-        assert_same_rows(jaxrecall.load(out, grid=high), rows[rows["N"] >= 2**18])
+        high = SEARCH | {"search": {"axis": "N", "from": 512}}
+        assert_same_rows(jaxrecall.load(out, grid=high), rows[rows["N"] >= 512])
 
 
 @pytest.fixture
@@ -198,19 +198,19 @@ def interrupting(monkeypatch) -> None:
 )
 @pytest.mark.usefixtures("interrupting")
 def test_an_interrupt_keeps_finished_rows(out, told):
-    grid = GRID | {"seeds": {"count": 100}}
+    grid = GRID | {"seeds": {"count": 40}}
     with pytest.raises(jaxrecall.Interrupted, match=told) as stop:
         jaxrecall.run(grid, out=out, progress=False)
     assert isinstance(stop.value, KeyboardInterrupt)
     rows = stop.value.rows
-    assert str(stop.value).startswith(f"{len(rows)} of 200 runs are finished; ")
-    assert 0 < len(rows) < 200
+    assert str(stop.value).startswith(f"{len(rows)} of 80 runs are finished; ")
+    assert 0 < len(rows) < 80
     assert rows["accuracy"].notna().all()
     if out:
         written = times(out)
         assert_same_rows(jaxrecall.load(out), rows)
         more = jaxrecall.run(grid | {"run": {}}, out=out, progress=False)
-        assert len(more) == 200
+        assert len(more) == 80
         assert written.items() <= times(out).items()
 
 
@@ -346,12 +346,12 @@ def test_tables_say_which_fields_their_grid_varies():
     both = {"N": [100, 600], "m": [0]}
     for out in (None, "out"):
         check(["N"], out, **both)
-    check(["embedding"], embedding=["gaussian", "sphere"], N=[100])
-    assert loaded() == ["N", "embedding"]
+    check(["exact"], exact=["guarded", "full"], N=[100])
+    assert loaded() == ["N", "exact"]
     check(["N"], V=19, **both)
-    assert loaded() == ["N", "V", "embedding"]
+    assert loaded() == ["N", "V", "exact"]
     compact("out", prune=True)
-    assert loaded() == ["N", "V", "embedding"]
+    assert loaded() == ["N", "V", "exact"]
     foreign = pq.read_table("out/table.parquet").replace_schema_metadata(None)
     pq.write_table(foreign, "foreign.parquet")
     assert jaxrecall.load("foreign.parquet").attrs == {}

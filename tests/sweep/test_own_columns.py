@@ -211,7 +211,7 @@ keep: [per]
 blocks: [{axes: {per: [8, 64]}, derive: {N: per * V}}]
 """
 LABELLED = """
-base: {V: 16, L: 4, n_test: 64, pool: 16, N: 64}
+base: {V: 16, L: 4, n_test: 64, N: 64}
 seeds: 6
 keep: [label]
 blocks:

@@ -62,7 +62,7 @@ OWN = {
 }
 SEARCH = LAW | {
     "blocks": [{"axes": {"d": [8, 12]}}],
-    "search": {"axis": "N", "to": 4096, "width": 1.0, "max_runs": 40},
+    "search": {"axis": "N", "to": 512, "width": 1.0, "max_runs": 40},
 }
 GRIDS = {
     "law": LAW | {"seeds": 6},
