@@ -112,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     if not attack.full_counts:
         sweep.FIGURE = "undrawn"
-        compile_few_programs()
+        program._compiled = with_few_programs(COMPILED)
         if not hasattr(config, "workerinput"):
             compile_quickly()
     for name, value in settings.items():
@@ -130,6 +130,13 @@ def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(program, "compile", compile)
     monkeypatch.setattr(program, "_compiled", COMPILED)
+
+
+@pytest.fixture
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are compiled anew; other tests keep those that they have."""
+    fresh = functools.lru_cache(COMPILED.__wrapped__)
+    monkeypatch.setattr(program, "_compiled", with_few_programs(fresh))
 
 
 @pytest.fixture
@@ -177,21 +184,21 @@ LEAST = 32
 """The least padded V and d of programs, so that points of many sizes share one."""
 
 
-def compile_few_programs() -> None:
+def with_few_programs(compile: Any) -> Any:
     """Small sizes are padded more, and light and quick programs have the code of
     others: what tests compile is not optimised anyway.
     """
 
-    @functools.wraps(COMPILED)
+    @functools.wraps(compile)
     def compiled(shape: Shape, *others: Any) -> program.Executable:
         alike = replace(shape, light=False, quick=False)
         if not shape.exact_sizes:
             alike = replace(alike, V=max(shape.V, LEAST), d=max(shape.d, LEAST))
-        return COMPILED(alike, *others)
+        return compile(alike, *others)
 
-    compiled.cache_info = COMPILED.cache_info
-    compiled.cache_clear = COMPILED.cache_clear
-    program._compiled = compiled
+    compiled.cache_info = compile.cache_info
+    compiled.cache_clear = compile.cache_clear
+    return compiled
 
 
 def keep_to_a_core(worker: int) -> None:

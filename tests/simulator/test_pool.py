@@ -408,9 +408,7 @@ def test_a_pool_of_tokens_that_are_not_equally_frequent_converges(at):
 def test_a_form_knows_whether_its_points_have_a_pool():
     with_pool = {name for name, form in FORMS.items() if form.source == "pool"}
     assert with_pool == {"pool", "pool-full"}
-    shape, full, without = (
-        Shape.rounded(SMALL.replace(**case))
-        for case in ({}, {"exact": "full"}, {"pool": None})
+    shape, full = (
+        Shape.rounded(SMALL.replace(exact=exact)) for exact in ("guarded", "full")
     )
     assert (shape.form, full.form, shape.fallback) == ("pool", "pool-full", full)
-    assert without.fallback.form == "full"

@@ -1,6 +1,7 @@
 """Programs that are kept in a folder: how they are found, and what may go wrong."""
 
 import functools
+import inspect
 import os
 import pickle
 import subprocess
@@ -101,21 +102,20 @@ def test_a_program_is_compiled_once_and_stored_once(folder):
 
 def test_a_loaded_program_computes_the_same_rows(folder, monkeypatch):
     point = Point(V=8, N=40, d=4, L=3, n_test=16)
+    # each call compiles or loads
+    monkeypatch.setattr(program, "_compiled", inspect.unwrap(program._compiled))
     rows = []
     for _ in range(2):
-        program._compiled.cache_clear()
         executable = program.compiled(Shape.rounded(point))
         runs = [Run(point, seed) for seed in range(3)]
         rows.append(program.execute(executable, runs)[0])
         monkeypatch.setattr(program, "compile", None)
-    program._compiled.cache_clear()
     assert rows[0] == rows[1]
 
 
 def test_a_program_that_jax_keeps_is_kept_whole(folder):
     """JAX cannot serialise what it has loaded: kernels are missing from it."""
     compile_anew()
-    jax.clear_caches()
     assert [*folder.glob("*-cache")]
     assert is_compiled(compile=compile_anew)
     assert not is_compiled()

@@ -27,7 +27,6 @@ from jaxrecall import Point
 from jaxrecall.compact import compact
 from jaxrecall.errors import GridError, PointError, UsageError
 from jaxrecall.model.laws import Gaussian
-from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.store import Store
@@ -251,15 +250,11 @@ def test_runs_that_overflow_are_rows_and_a_warning():
     assert list(rows.loc[rows["eta"] > 1, "status"]) == ["nonfinite"] * 2
 
 
+@pytest.mark.usefixtures("compiled_anew")
 def test_progress_is_a_live_line_in_a_terminal_and_lines_elsewhere(capsys, monkeypatch):
-    jaxrecall.run(GRID)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "4/4 runs" in err
     ours, theirs = pty.openpty()
-    program._compiled.cache_clear()
-    with open(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
+    with open(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
         jaxrecall.run(GRID)
         terminal.flush()
         shown = os.read(ours, 2**16).decode()
@@ -267,6 +262,10 @@ def test_progress_is_a_live_line_in_a_terminal_and_lines_elsewhere(capsys, monke
     assert re.search(r"compiling .*?\r.*4/4 runs, 100 %", shown, re.DOTALL)
     assert "\x1b[" not in shown
     assert capsys.readouterr() == ("", "")
+    jaxrecall.run(GRID)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "4/4 runs" in err
 
 
 @pytest.mark.parametrize("closed", [False, True])

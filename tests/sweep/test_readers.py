@@ -92,8 +92,8 @@ def schemas(folder: str | Path, files: str = "parts/*") -> set[frozenset]:
 
 
 def test_parts_of_a_grid_with_two_laws_have_the_same_columns(grid, capsys):
-    laws = 'blocks.0.axes.embedding=[gaussian, "equicorrelated(rho=0.2)"]'
-    assert sweep([*grid, "--set", laws]) == 0
+    grid += ["--set", 'blocks.0.axes.embedding=[gaussian, "equicorrelated(rho=0.2)"]']
+    assert sweep(grid) == 0
     assert "table:   out/parts (8 runs" in capsys.readouterr().out
     whole = check(8, "embedding.rho")
     assert list(whole.columns) == [*COLUMNS, "per", "embedding.rho"]

@@ -289,7 +289,7 @@ COMMANDS += [
 ]
 COMMANDS += [
     ["report", "t.parquet", "--format", "svg", "--out", out]
-    for out in (LETTERS, "file:///a%00b", "/proc/a.html")
+    for out in ("file:///a%00b", "/proc/a.html")
 ]
 COMMANDS += [["sweep", "--grid", path] for path in (LONG, LETTERS, "loop", "/", "a\0b")]
 COMMANDS += [["sweep", *SWEEP[1:], "--dry-run", "--out", "file:///a%00b"]]

@@ -13,7 +13,7 @@ from helpers import combinations, process
 
 from jaxrecall import Point, run, simulate
 from jaxrecall.errors import UsageError
-from jaxrecall.simulator import device, program
+from jaxrecall.simulator import device
 from jaxrecall.sweep.__main__ import main
 
 GRID = {
@@ -126,9 +126,9 @@ def rows() -> pd.DataFrame:
 
 
 # "run" is what programs call their own
+@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize("axis", [pytest.param("x", marks=pytest.mark.slow), "run"])
 def test_a_mesh_that_a_program_has_set_changes_nothing(axis, rows):
-    program._compiled.cache_clear()
     with jax.set_mesh(jax.make_mesh((1,), (axis,))):
         pd.testing.assert_frame_equal(
             run(GRID, progress=False).drop(columns="seconds"), rows
