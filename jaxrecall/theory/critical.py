@@ -133,9 +133,12 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
     first, last = low.bit_length() - 1, high.bit_length() - 1
     # accuracies at powers of 2 are needed by other callers as well
     falls = axis in FALLING
-    above = bisect_left(
-        range(last + 1), True, first, key=lambda power: (excess(power) < 0) == falls
-    )
+    above = last + 1
+    # along N, two accuracies show that theta is never reached
+    if axis != "N" or any(excess(power) >= 0 for power in (above // 2, last)):
+        above = bisect_left(
+            range(above), True, first, key=lambda power: (excess(power) < 0) == falls
+        )
     if above > last:
         size = math.inf
     elif above == first:

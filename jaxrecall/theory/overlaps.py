@@ -114,33 +114,17 @@ def attention_overlaps(model: Model, reading: Reading) -> KeyOverlaps:
     return KeyOverlaps(A + X + noise, B + X, spread)
 
 
-class FeatureMeans(NamedTuple):
-    """Means over neurons, (NODES,) each. Token v has the input u_v, and another token w
-    has the input u_w.
-    """
-
-    own: np.ndarray
-    shared: np.ndarray
-    finite: np.ndarray  # spread due to finitely many neurons, times their number
-    third: np.ndarray  # third moment due to finitely many neurons, times number^2
-    trace: np.ndarray  # mean of act(u_v) E[act''(u_w)]
-    F: list[np.ndarray]  # F_jk, one for each of ORDERS
-
-
 ORDERS = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
 """The orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)]
-He_j(along) He_k(across).
+He_j(along) He_k(across). Token v has the input u_v, and another token w the input u_w.
 """
 
 
-class NeuronInputs(NamedTuple):
-    """The parts of a neuron's input from a memory key, (NODES, 1) each. They are split
-    by the components of its row of W_in along and across z_trig.
-    """
-
-    trigger: np.ndarray  # input from every key, along z_trig
-    tilt: np.ndarray  # input from the token, along z_trig
-    token: np.ndarray  # input from the token, across z_trig
+Inputs = list[np.ndarray]
+"""The parts of a neuron's input from a memory key, (NODES, 1, 1) each: the input from
+every key, along z_trig; that from the token, along z_trig; and that from the token,
+across z_trig.
+"""
 
 
 @lru_cache(maxsize=64)
@@ -156,30 +140,28 @@ def feature_overlaps(
     A = q.key_length
     B = q.trigger_length * trigger_in_value
     X = np.sqrt(A * B) * q.cosine * moments.overlap
-    tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
-    token = np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
-    inputs = NeuronInputs(np.sqrt(B)[:, None], tilt, token)
-    f = layer_means(inputs, m, activation)
-
-    third = f.third / m**2
-    if not moments.overlap:
-        return KeyOverlaps(f.own, f.shared, f.finite / m, third)
-    mean, spread = projected(f, d, moments)
-    spread = np.maximum(spread, 0) + f.finite / m
-    return KeyOverlaps(f.own - mean, f.shared + mean, spread, third)
+    tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)
+    parts = np.sqrt(B), tilt, np.sqrt(np.maximum(A - tilt**2, 0))
+    inputs = [part[:, None, None] for part in parts]
+    own, shared, finite, third, trace, *F = layer_means(inputs, m, activation)
+    mean = spread = 0.0
+    if moments.overlap:
+        mean, spread = projected(trace, F, d, moments)
+    spread = np.maximum(spread, 0) + finite / m
+    return KeyOverlaps(own - mean, shared + mean, spread, third / m**2)
 
 
 def projected(
-    f: FeatureMeans, d: int, moments: Moments
+    trace: np.ndarray, F: list[np.ndarray], d: int, moments: Moments
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the contributions of the other token's projections to the mean and to the
     spread.
 
     The layer has infinitely many neurons, and the expansion is to third order.
     """
-    F10, F01, F20, F11, F02, F30, F21, F12, F03 = f.F
+    F10, F01, F20, F11, F02, F30, F21, F12, F03 = F
     spread = (F10**2 + F01**2) / d
-    of_lengths = d * moments.random_length * f.trace**2
+    of_lengths = d * moments.random_length * trace**2
     spread += (F20**2 + 2 * F11**2 + F02**2 + of_lengths) / (2 * d * d)
     spread += (F10 * (F30 + F12) + F01 * (F03 + F21)) / (d * d)
     squares = 5 * (F30**2 + F03**2) + 9 * (F21**2 + F12**2)
@@ -187,47 +169,61 @@ def projected(
     return (F20 + F02) / (2 * d), spread
 
 
-def layer_means(inputs: NeuronInputs, m: int, activation: Activation) -> FeatureMeans:
-    """Returns means over the m neurons of a layer.
+def layer_means(inputs: Inputs, m: int, activation: Activation) -> np.ndarray:
+    """Returns the means over the m neurons of a layer, as `neuron_means` does.
 
     Few neurons are drawn one by one, because their sum is far from normal. For a layer
     wider than NEURONS, the deviation of NEURONS neurons from the mean over all neurons
     is scaled to the width.
     """
-    along, across = drawn_neurons()[..., : min(m, NEURONS)]
-    weight = np.asarray(1 / along.shape[-1])
-    means = neuron_means(inputs, along, across, weight, activation)
+    n_drawn = min(m, NEURONS)
+    along, across = drawn_neurons()[..., :n_drawn, None]
+    weights = np.full(n_drawn, 1 / n_drawn), np.ones(1)
+    means = neuron_means(inputs, along, across, weights, activation)
     if m > NEURONS:
         g, weight = np.polynomial.hermite_e.hermegauss(24)
-        weight = np.multiply.outer(weight, weight).ravel() / weight.sum() ** 2
-        along, across = np.repeat(g, 24)[None], np.tile(g, 24)[None]
-        limit = neuron_means(inputs, along, across, weight, activation)
+        weights = (weight / weight.sum(),) * 2
+        along, across = g[None, :, None], g[None, None]
+        limit = neuron_means(inputs, along, across, weights, activation)
         means = limit + (means - limit) * (NEURONS / m) ** 0.5
-    own, shared, finite, third, trace, *F = means
-    return FeatureMeans(own, shared, finite, third, trace, F)
+    return means
 
 
 def neuron_means(
-    inputs: NeuronInputs,
+    inputs: Inputs,
     along: np.ndarray,
     across: np.ndarray,
-    weight: np.ndarray,
+    weights: tuple[np.ndarray, np.ndarray],
     activation: Activation,
 ) -> np.ndarray:
-    """Returns an array (14, NODES) with the `FeatureMeans` over neurons that have these
-    rows of W_in.
+    """Returns an array (14, NODES) with means over neurons with these rows of W_in.
+
+    The rows are the overlap of a key with itself, less its shared part; the shared
+    part; the spread due to finitely many neurons, times their number; the third moment
+    due to them, times the square of their number; the trace, which is the mean of
+    act(u_v) E[act''(u_w)]; and F_jk for each of ORDERS.
+
+    `along` broadcasts to (NODES, A, 1), and `across` to (NODES, A, C). The `weights` of
+    their components are (A,) and (C,).
     """
-    u = (inputs.trigger + inputs.tilt) * along + inputs.token * across
+    trigger, tilt, token = inputs
+    x = [part[..., 0] * weights[0] for part in hermite(along)]
+    y = [part * weights[1] for part in hermite(across)]
+    if not trigger.any():  # neurons that differ along it alone have equal inputs
+        along = np.zeros((1, 1, 1))
+    u = (trigger + tilt) * along + token * across
     v, _ = activation.value_and_slope(u, np, erf)
     values, table = other_tokens(activation)
-    *e, variance, third = [
-        np.interp(inputs.trigger * along, values, moment) for moment in table
-    ]
-    x, y = hermite(along), hermite(across)
-    F = [v * e[j + k] * x[j] * y[k] for j, k in ORDERS]
-    own, shared = v * (v - e[0]), v * e[0]
-    terms = (own, shared, v**2 * variance, v**3 * third, v * e[2], *F)
-    return np.stack([(term * weight).sum(1) for term in terms])
+    shared_input = (trigger * along)[..., 0]
+    *e, variance, third = (np.interp(shared_input, values, row) for row in table)
+    # v times He_k(across), averaged over the components across
+    by_order = [np.einsum("nac,nac->na", v, part) for part in y]
+    first, second, cube = by_order[0], (v * v) @ weights[1], (v * v * v) @ weights[1]
+    own, shared = second - first * e[0], first * e[0]
+    terms = [own, shared, second * variance, cube * third, first * e[2]]
+    pairs = [(term, x[0]) for term in terms]
+    pairs += [(by_order[k] * e[j + k], x[j]) for j, k in ORDERS]
+    return np.stack([np.einsum("na,na->n", *pair) for pair in pairs])
 
 
 @cache

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fit.columns import common, without
+from ..fit.columns import common, floats, without
 from ..fit.roles import Roles, Table
 from ..fit.tables import NO_VALUES
 from .layers import (
@@ -36,7 +36,6 @@ from .layers import (
     Selection,
     X,
     Y,
-    floats,
     hollow,
     ordered,
     scale_of,
@@ -252,6 +251,7 @@ class Chart:
             if grid.size == 1:
                 ax.set(xlabel=self.named(self.x), ylabel=self.named_y(values))
             else:
+                ax.xaxis.set_label_coords(0.5, 0)  # it is empty; a place takes long
                 self._title(ax, values)
             ax.set_visible(len(where(self.table, values)) > 0)
         if self.share_x:
@@ -297,6 +297,8 @@ class Chart:
 
     def _draw_layer(self, panel: Panel, layer: Layer, values: Selection) -> None:
         """Draws each line of a layer. Lines that share places are side by side."""
+        from matplotlib.transforms import offset_copy
+
         ax, is_first = panel.ax, layer is self.layers[0]
         is_log = ax.get_yscale() == "log"
         rows = where(layer.table, values)
@@ -318,7 +320,9 @@ class Chart:
             style = layer.usual | style | layer.style
             if is_aside:
                 aside = (i - (len(lines) - 1) / 2) * min(2.5, 4 / len(lines))
-                style["transform"] = _moved(ax, aside)
+                style["transform"] = offset_copy(
+                    ax.transData, ax.figure, aside, units="points"
+                )
             if is_log:
                 part = _mark_below(panel, part, style)
             layer.draw(panel, part, style)
@@ -357,20 +361,14 @@ class Chart:
         if COLUMN in self.panels or (at.is_first_col() and COLUMN in values):
             lines.append(self.named_y(values))
         beside = "\n".join(filter(None, lines))
+        if not beside:
+            ax.yaxis.set_label_coords(0, 0.5)
         ax.set_ylabel(_wrapped(beside, height, "axes.labelsize"))
 
     def _settings(self, values: Selection, names: Sequence[str]) -> str:
         """Formats the settings of a panel."""
         shown = without(names, [COLUMN])
         return settings({name: values[name] for name in shown}, self.labels)
-
-
-def _moved(ax: Any, aside: float) -> Any:
-    """Returns the transform of marks that are moved by `aside` points to the right."""
-    from matplotlib.transforms import ScaledTranslation
-
-    inches = ax.figure.dpi_scale_trans
-    return ax.transData + ScaledTranslation(aside / 72, 0, inches)
 
 
 def _mark_below(panel: Panel, rows: Table, style: Style) -> Table:

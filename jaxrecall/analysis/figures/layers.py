@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from ...model.values import is_missing
-from ..fit.columns import Table, groups
+from ..fit.columns import Table, floats, groups
 from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
@@ -322,11 +322,6 @@ def _edges(ruler: Any, places: np.ndarray) -> np.ndarray:
     steps = np.diff(spots) if len(spots) > 1 else np.array([0.3])
     lower = spots - np.append(steps[:1], steps[: len(spots) - 1]) / 2
     return transform.inverted().transform(np.append(lower, spots[-1] + steps[-1] / 2))
-
-
-def floats(table: Table) -> np.ndarray:
-    """Returns the numbers of a column or of a table, with nan for missing values."""
-    return table.to_numpy(float, na_value=np.nan)
 
 
 def where(table: Table, values: Selection) -> Table:

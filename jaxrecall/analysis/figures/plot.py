@@ -228,7 +228,9 @@ def _tables(
         rows = rows.drop(columns=common(("lo", "hi"), rows))
     expect_columns(rows, [*placed, *measured])
     if is_runs or len(axes) == 1:
-        _expect_numbers(rows, measured)
+        for name in measured:
+            if problem := no_numbers(rows[name]):
+                raise UsageError(f"df: {name} {problem}")
     if is_runs:
         runs = Runs(df, rows, roles)
         lines = runs.check(placed, measured, places, makes_lines=not has_lines)
@@ -621,12 +623,6 @@ def _pyplot() -> Any:
 
     plt.draw_if_interactive()
     return plt
-
-
-def _expect_numbers(rows: Table, names: Sequence[str]) -> None:
-    for name in names:
-        if problem := no_numbers(rows[name]):
-            raise UsageError(f"df: {name} {problem}")
 
 
 def _on(

@@ -304,9 +304,7 @@ def _with_levels(frame: Table, along: str, roles: Roles) -> Table:
             f"along: got {along!r}; allowed: a column of numbers greater than 0, such"
             " as N, d, m, V, L"
         )
-    frame = frame.copy()
-    frame[along] = frame[along].to_numpy()  # no nullable type
-    return frame
+    return frame.assign(**{along: frame[along].to_numpy()})  # no nullable type
 
 
 def _falls(frame: Table, roles: Roles, along: str) -> bool:
@@ -360,20 +358,18 @@ def _fill(
 
     by_cell = groups(rows, axes)
     cells, at = [], []
-    counts = rows[[*axes, "_level", "_seed", RIGHT, ANSWERS]]
-    for values, members in groups(counts, axes):
-        is_lost, seeds = members[ANSWERS] == 0, members["_seed"]
-        n_tried, n_lost = seeds.nunique(), seeds[is_lost].nunique()
-        if counts_lost:
-            right = members[RIGHT].mask(is_lost, -np.inf)
-            answers = members[ANSWERS].mask(is_lost, 1)
-            members = members.assign(**{RIGHT: right, ANSWERS: answers})
-        else:
-            members = members[~is_lost]
-        levels, level = np.unique(members["_level"].to_numpy(), return_inverse=True)
-        k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
-        k[level, members["_seed"]] = members[RIGHT]
-        n[level, members["_seed"]] = members[ANSWERS]
+    counts = ["_level", "_seed", RIGHT, ANSWERS]
+    n_seeds = rows["_seed"].max() + 1
+    for values, members in groups(rows[[*axes, *counts]], axes):
+        level, seed, right, answers = (members[name].to_numpy() for name in counts)
+        is_lost = answers == 0
+        n_tried, n_lost = len({*seed}), len({*seed[is_lost]})
+        # runs without a number are below every level, or else have no level
+        kept = counts_lost | ~is_lost
+        levels, at_level = np.unique(level[kept], return_inverse=True)
+        k, n = np.zeros((2, len(levels), n_seeds))
+        k[at_level, seed[kept]] = np.where(is_lost, -np.inf, right)[kept]
+        n[at_level, seed[kept]] = np.where(is_lost, 1, answers)[kept]
         rising = n - k if facts["falls"] and not facts["what"] else k
         cells.append(Cell(levels, rising, n, n_lost, n_tried))
         at.append(list(map(_plain, values)) if axes else [])

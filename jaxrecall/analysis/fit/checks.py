@@ -11,6 +11,7 @@ from .columns import (
     RIGHT,
     Table,
     common,
+    floats,
     holds,
     is_numeric,
     no_numbers,
@@ -74,15 +75,11 @@ def check_rows(
     return frame, remarks
 
 
-def _is_finite(column: Table) -> np.ndarray:
-    return np.isfinite(column.to_numpy(float, na_value=np.nan))
-
-
 def _on_lost_runs(frame: Table, name: str, counts_lost: bool) -> list[str]:
     """Returns a remark on runs without a number. Raises FitError if none has one."""
     if not is_numeric(frame[name]):
         return []
-    is_lost = ~_is_finite(frame[name])
+    is_lost = ~np.isfinite(floats(frame[name]))
     if not is_lost.any():
         return []
     why = ""
@@ -104,7 +101,7 @@ def tried(frame: Table, roles: Roles, name: str) -> Table:
     """
     if not is_numeric(frame[name]):
         return frame
-    is_finite = _is_finite(frame[name])
+    is_finite = np.isfinite(floats(frame[name]))
     if frame[name].dtype.kind == "f":
         frame = frame.assign(**{name: frame[name].where(is_finite)})
     if roles.is_ours and "status" in frame:

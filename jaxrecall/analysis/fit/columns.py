@@ -90,6 +90,11 @@ def is_numeric(column: Table) -> bool:
     return is_numeric_dtype(column)
 
 
+def floats(table: Table) -> np.ndarray:
+    """Returns the numbers of a column or of a table, with nan for missing values."""
+    return table.to_numpy(float, na_value=np.nan)
+
+
 def no_numbers(column: Table) -> str | None:
     """Returns a message if a column contains anything but numbers, else None."""
     values = column.dropna()
