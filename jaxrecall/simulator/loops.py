@@ -138,8 +138,9 @@ def over_positions(
         n_rows = jnp.where(stored, world.stored_tokens.n_rows, n_rows)
 
     def step(g: Array, carry: Carry) -> Carry:
-        row = (1 + g * POSITIONS + jnp.arange(POSITIONS, dtype=i32))[:, None]
-        x = _group(world, blocks, stored, row)
+        first = 1 + g * POSITIONS
+        x = _group(world, blocks, stored, first)
+        row = first + jnp.arange(POSITIONS, dtype=i32)[:, None]
         times = jnp.ones(x.shape, f32)
         is_token = row < n_rows
         if stored is not None:
@@ -153,18 +154,18 @@ def over_positions(
 
 
 def _group(
-    world: World, blocks: keys.Addresses, stored: Array | None, row: Array
+    world: World, blocks: keys.Addresses, stored: Array | None, first: Array
 ) -> Array:
-    """The stored rows `row` (POSITIONS, 1), or the tokens at these positions, as an
-    int32 array (POSITIONS, n). Past the last row, the entries are arbitrary.
+    """The stored rows from `first` on, or the tokens at these positions, as an int32
+    array (POSITIONS, n). Past the last row, the entries are arbitrary.
     """
 
     def drawn() -> Array:
-        return world.tokens(blocks, row[:, 0])
+        return world.tokens(blocks, first + jnp.arange(POSITIONS, dtype=i32))
 
     if stored is None:
         return drawn()
-    return lax.cond(stored, lambda: _stored_group(world, blocks, row), drawn)
+    return lax.cond(stored, lambda: _stored_group(world, blocks, first), drawn)
 
 
 def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
@@ -176,19 +177,20 @@ def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
     return stored.complete & jnp.all(blocks.key == world.run.batches[0])
 
 
-def _stored_group(world: World, blocks: keys.Addresses, row: Array) -> Array:
+def _stored_group(world: World, blocks: keys.Addresses, first: Array) -> Array:
     """Returns the same as `_group`, from the stored rows."""
     stored, tile = world.stored_tokens, world.shape.tile
     assert stored is not None
     if isinstance(blocks, keys.Items):
         index = blocks.index.astype(i32)
-        x = gather(
-            stored.tokens, (index // tile * stored.n_rows + row) * tile + index % tile
-        )
+        row = first + jnp.arange(POSITIONS, dtype=i32)[:, None]
+        place = (index // tile * stored.n_rows + row) * tile + index % tile
+        x = gather(stored.tokens, place)
     else:
         index = blocks.index[0].astype(i32) // (tile // BLOCK)
-        start, size = (index * stored.n_rows + row[0]) * tile, POSITIONS * tile
-        x = lax.dynamic_slice(stored.tokens, start, (size,)).reshape(POSITIONS, tile)
+        start, size = (index * stored.n_rows + first) * tile, POSITIONS * tile
+        x = lax.dynamic_slice(stored.tokens, (start,), (size,))
+        x = x.reshape(POSITIONS, tile)
     return x.astype(i32)
 
 
@@ -303,7 +305,7 @@ def _over_tokens(
         return body(world.tokens(blocks, j), None, carry)
 
     def group(g: Array, carry: Carry) -> Carry:
-        x = _stored_group(world, blocks, (first + g * POSITIONS)[None])
+        x = _stored_group(world, blocks, first + g * POSITIONS)
 
         def one_of_group(i: Array, carry: Carry) -> Carry:
             return body(lax.dynamic_index_in_dim(x, i, keepdims=False), None, carry)
