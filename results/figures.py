@@ -319,7 +319,6 @@ FIGURES = {
     "steps/arms": first_steps.arms,
     "bound/decoders": bound.decoders,
     "bound/bound": bound.against,
-    "first-steps-training-long/along-L": training.along_L,
     "steps-training/against-steps": training.against_steps,
 }
 """A dict from the study and the name of a file to the function that draws it."""

@@ -33,7 +33,7 @@ studies: [capacity, mlp, bound, phase, pool, noise, zipf, phase-mlp, map,
   held-out-levels, steps-training-rates]
 searches: [law, law-exact, law-long, embeddings, sensitivity, width, storage,
   storage-long, held-out, orthogonal, width-gaussian, width-undecided, structure,
-  first-steps, first-steps-long, first-steps-training-long, first-steps-held-out,
+  first-steps, first-steps-long, first-steps-held-out,
   steps, steps-wide, steps-long, many-steps, steps-training]
 sections whose tables take seconds:
 - "results/steps.md: One or many first and last steps"
