@@ -305,11 +305,7 @@ def prepare(
     """
     replaced, measured = ["manifest.json"], ()
     if grid.search:
-        if shard:
-            raise UsageError(
-                f"search: got {shard}; allowed: one process, or --workers or --engine"
-                " ray, which divide each round"
-            )
+        _check_undivided(shard)
         replaced.append("search.json")
         measured = grid.crosses, "status"
     settings = replace(grid.settings, fail_fast=fail_fast, keep_going=keep_going)
@@ -404,6 +400,14 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
         yield (
             f"note: {store.folder} also holds {n_others} runs of points not in this"
             " grid; load, fit and report read them too. --out DIR keeps grids apart"
+        )
+
+
+def _check_undivided(shard: Shard | None) -> None:
+    if shard:
+        raise UsageError(
+            f"search: got {shard}; allowed: one process, or --workers or --engine ray,"
+            " which divide each round"
         )
 
 
