@@ -182,7 +182,7 @@ def _stored_group(world: World, blocks: keys.Addresses, first: Array) -> Array:
     stored, tile = world.stored_tokens, world.shape.tile
     assert stored is not None
     if isinstance(blocks, keys.Items):
-        index = blocks.index.astype(i32)
+        index = blocks.index.astype(i32)[None]
         row = first + jnp.arange(POSITIONS, dtype=i32)[:, None]
         place = (index // tile * stored.n_rows + row) * tile + index % tile
         x = gather(stored.tokens, place)
