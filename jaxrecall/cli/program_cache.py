@@ -7,10 +7,12 @@ folder can run code as this user.
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 import pwd
 import stat
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,9 @@ OURS = "JAXRECALL_CACHE"
 
 ADDRESSES = ("gs://", "s3://", "az://")
 """The starts of addresses that are no local folders."""
+
+SOURCE = ("model", "theory", "simulator")
+"""The folders of this package that the code of a program depends on."""
 
 ACCESS_LIST = "system.posix_acl_access"
 """The attribute of a file in which Linux keeps its access control list."""
@@ -84,6 +89,36 @@ def program_cache(of_jax: str | None) -> ProgramCache:
         folder,
         f"{given}: {problem}; set {variable} to a folder that only you can write",
     )
+
+
+def is_kept(shape: object) -> bool:
+    """Whether a program of this shape is kept, for any processor and any settings."""
+    return any(Path(folder_of_programs()).glob(f"{name_of(shape)}-*"))
+
+
+def folder_of_programs() -> str:
+    """Returns the folder of programs as it is set, unchecked. If programs are not kept,
+    the folder does not exist.
+    """
+    return os.environ.get(OF_JAX) or _default() or os.devnull
+
+
+def name_of(shape: object) -> str:
+    """Returns a hash of a shape and of the source of this package, with which the names
+    of its programs start.
+    """
+    text = f"{shape!r} {source()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def source() -> str:
+    """Returns a hash of the source that the code of programs depends on."""
+    digest = hashlib.sha256()
+    for name in SOURCE:
+        for path in sorted(Path(__file__).parents[1].joinpath(name).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _default() -> str | None:

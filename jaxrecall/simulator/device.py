@@ -23,7 +23,12 @@ from ..cli.program_cache import program_cache
 from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.keys import check_partitionable
 from ..model.point import Run
-from .stored_programs import changing_cache, processor, set_cache_of_jax
+from .stored_programs import (
+    cache_of_jax,
+    changing_cache,
+    processor,
+    set_cache_of_jax,
+)
 
 LOOPED = 16
 """The number of runs per call on a CPU.
@@ -89,7 +94,7 @@ def start() -> str:
         )
     check_partitionable()
     with changing_cache:
-        of_jax = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+        of_jax = cache_of_jax()
         folder, remark = program_cache(of_jax)
         if folder != of_jax:
             set_cache_of_jax(folder)

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.stages import Compiled
 
+from ..cli.program_cache import name_of, source
 from ..model.laws.law import PACKAGE
 from .program_shape import Shape
 
@@ -37,9 +38,6 @@ are removed.
 """
 
 SUFFIX = ".program"
-
-SOURCE = ("model", "theory", "simulator")
-"""The folders of this package that the code of a program depends on."""
 
 LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
@@ -53,6 +51,9 @@ may use: first those of x86, then those of ARM and RISC-V.
 
 changing_cache = threading.RLock()
 """Held while the folder of JAX's persistent cache is changed."""
+
+_turned_off: list[str | None] = []
+"""The folder of JAX's persistent cache, once for each thread that has turned it off."""
 
 
 def load_or_compile(
@@ -73,11 +74,11 @@ def load_or_compile(
         devices: the devices on which the program runs.
         compile: a function that compiles the program.
     """
-    with changing_cache:
-        folder = _folder()
+    folder = _folder()
     if folder is None or _has_code_of_user(program[0]):
         return compile()
-    path = folder / (_key(program, devices) + SUFFIX)
+    name = f"{name_of(program[0])}-{_key(program, devices)}{SUFFIX}"
+    path = folder / name
     run = _load(path, arguments, devices)
     if run is None:
         with _cache_of_jax_off():
@@ -88,7 +89,7 @@ def load_or_compile(
 
 def _folder() -> Path | None:
     """Returns the folder for programs. None if programs are not kept."""
-    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    folder = cache_of_jax()
     enabled = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     if not folder or "://" in folder or not enabled or not _max_bytes():
         return None
@@ -113,27 +114,21 @@ def _key(program: object, devices: Sequence[Any]) -> str:
 
 def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
     client = devices[0].client
+    settings = dict(jax.config.values)
+    # another thread may have turned the cache off, and no code depends on it
+    del settings["jax_compilation_cache_dir"]
     n_cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         n_cores = len(os.sched_getaffinity(0))
     return {
-        "source": _source(),
+        "source": source(),
         "versions": (sys.version, _versions(client.platform == "cpu")),
         "backend": (client.platform, client.platform_version),
         "devices": [(device.id, device.device_kind) for device in devices],
         "processor": (processor(), n_cores),
         "flags": [os.environ.get(name) for name in FLAGS],
-        "settings": sorted(jax.config.values.items()),
+        "settings": sorted(settings.items()),
     }
-
-
-@cache
-def _source() -> str:
-    digest = hashlib.sha256()
-    for name in SOURCE:
-        for path in sorted(Path(__file__).parents[1].joinpath(name).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 @cache
@@ -170,12 +165,23 @@ def _cache_of_jax_off() -> Iterator[None]:
     be serialised again: kernels are missing from it.
     """
     with changing_cache:
-        folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+        _turned_off.append(cache_of_jax())
         set_cache_of_jax(None)
-        try:
-            yield
-        finally:
-            set_cache_of_jax(folder)
+    try:
+        yield
+    finally:
+        with changing_cache:
+            folder = _turned_off.pop()
+            if not _turned_off:
+                set_cache_of_jax(folder)
+
+
+def cache_of_jax() -> str | None:
+    """The folder of JAX's persistent cache, even while threads have turned it off."""
+    with changing_cache:
+        if _turned_off:
+            return _turned_off[0]
+        return jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
 
 
 def set_cache_of_jax(folder: str | None) -> None:

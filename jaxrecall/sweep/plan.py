@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..model.point import Run, RunId
+from . import speed
 from .files import Json
 from .grid import Grid
 from .grid.file import USUAL, Settings
@@ -92,15 +93,22 @@ class Plan:
 
     @property
     def run_seconds(self) -> float:
-        """The estimated wall time of all runs, in seconds."""
+        """The wall time of all runs on a usual machine, in seconds."""
         return sum(chunk.seconds for chunk in self.chunks)
 
     @property
     def seconds(self) -> float:
-        """The estimated wall time of all runs and of compiling the programs, in
-        seconds.
+        """The estimated wall time of all runs and of compiling or loading the programs
+        on this machine, in seconds.
         """
-        return self.run_seconds + sum(each.compile_seconds for each in self.peaks)
+        slowness = speed.known() or speed.Slowness()
+        run_seconds = slowness.run * self.run_seconds
+        return run_seconds + slowness.compile * self.start_seconds
+
+    @property
+    def start_seconds(self) -> float:
+        """The seconds that a usual machine takes to compile or load all programs."""
+        return sum(map(self.simulator.start_seconds, self.peaks))
 
     def seconds_of(self, run: Run, program: Program) -> float:
         """Returns the estimated time of a run in a program on one core, in seconds."""
@@ -113,7 +121,8 @@ class Plan:
 
     def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
         runs = [run for chunk in chunks for run in chunk.runs]
-        seconds = sum(chunk.seconds for chunk in chunks)
+        slowness = speed.known() or speed.Slowness()
+        seconds = slowness.run * sum(chunk.seconds for chunk in chunks)
         known = self.simulator.costs_known
         return {
             "bucket": str(program),

@@ -18,6 +18,7 @@ from itertools import product, starmap
 
 from ..errors import GridError, plural
 from ..model.point import Run, RunId
+from . import speed
 from .files import Json
 from .grid import Grid, Search
 from .grid.axes import AnyPoint
@@ -308,6 +309,7 @@ class Searches:
             n_runs = min(n_runs, RUNS_PER_CELL)
         # ordered, so that sums have the same last digit in every process
         programs = {}
+        slowness = speed.known() or speed.Slowness()
         left, flops, seconds = 0, 0.0, ROUNDS * ROUND_SECONDS
         for cell in self._unfinished:
             levels = list(cell.points)
@@ -320,8 +322,9 @@ class Searches:
             n = max(n_runs - len(cell.accuracy), 1)
             left += n
             flops += n * cost.flops
-            seconds += n * cost.seconds / cores()
-        return left, flops, seconds + sum(each.compile_seconds for each in programs)
+            seconds += slowness.run * n * cost.seconds / cores()
+        start = sum(map(self.simulator.start_seconds, programs))
+        return left, flops, seconds + slowness.compile * start
 
     def __str__(self) -> str:
         theta = ", ".join(map("{:g}".format, self.search.theta))

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +101,24 @@ def test_a_program_is_compiled_once_and_stored_once(folder):
     assert len(stored(folder)) == 1
 
 
+def test_threads_compile_side_by_side(folder):
+    both = threading.Barrier(2, timeout=60)
+
+    def compile() -> jax.stages.Compiled:
+        both.wait()
+        return compile_anew()
+
+    with ThreadPoolExecutor(2) as threads:
+        ends = [
+            threads.submit(is_compiled, per_device=width, compile=compile)
+            for width in (1, 2)
+        ]
+        assert all(end.result() for end in ends)
+    assert getattr(jax.config, FOLDER) == str(folder)
+    assert [*folder.iterdir()] == stored(folder)
+    assert not any(is_compiled(per_device=width) for width in (1, 2))
+
+
 def test_a_loaded_program_computes_the_same_rows(folder, monkeypatch):
     point = Point(V=8, N=40, d=4, L=3, n_test=16)
     # each call compiles or loads
@@ -150,7 +169,7 @@ def key(
     """The key of a program on such devices, of which nothing is remembered."""
     client = SimpleNamespace(platform=platform, platform_version=platform_version)
     about = {"id": 0, "device_kind": "cpu", "client": client} | about
-    remembered = "_source", "_versions", "processor"
+    remembered = "source", "_versions", "processor"
     for name in remembered:
         getattr(stored_programs, name).cache_clear()
     try:

@@ -1,22 +1,26 @@
 """Programs and chunks: every run once, few programs, honest sizes."""
 
 import itertools
+import threading
 from dataclasses import replace
 
 import pytest
 from helpers import fits
 
+import jaxrecall
 from jaxrecall import simulate
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point, Run
 from jaxrecall.simulator import program
 from jaxrecall.simulator.cost import peak_bytes
 from jaxrecall.simulator.program_shape import Shape
-from jaxrecall.sweep import machine
+from jaxrecall.sweep import machine, plan
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import CHUNK_SECONDS, Shard, cores, make_plan
+from jaxrecall.sweep.running import runner
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.simulators.merging import larger
+from jaxrecall.sweep.simulators.shipped import RecallSimulator
 from jaxrecall.sweep.store import Done, Store
 
 
@@ -240,3 +244,21 @@ def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
     about = program.compiled(shape, 1).run.memory_analysis()
     reserved = about.temp_size_in_bytes + about.output_size_in_bytes
     assert reserved <= peak_bytes(shape) <= 8 * reserved
+
+
+def test_programs_are_loaded_side_by_side(monkeypatch, tmp_path):
+    monkeypatch.setattr(runner, "MAX_LOADING", 4)
+    monkeypatch.setattr(plan, "cores", lambda: 2)
+    both, loaded = threading.Barrier(2, timeout=60), set()
+    load = RecallSimulator.run
+
+    def wait_and_load(simulator, program, *room):
+        if program not in loaded:
+            loaded.add(program)
+            both.wait()
+        return load(simulator, program, *room)
+
+    monkeypatch.setattr(RecallSimulator, "run", wait_and_load)
+    points = [POINT.replace(n_test=16), POINT.replace(n_test=16, diagnose=True)]
+    frame = jaxrecall.run(points, seeds=1, out=tmp_path, progress=False)
+    assert len(frame) == len(loaded) == 2

@@ -285,11 +285,15 @@ class Call:
         """
         if self.search or not self.est_done:
             return None
-        elapsed = max(0.0, time.monotonic() - self.start - self.compile_seconds)
         each = self.compile_seconds / max(1, self.n_compiled)
         compilation = max(0, self.n_programs - self.n_compiled) * each
         est_left = max(0.0, self.est_seconds - self.est_done - self.est_failed)
-        return est_left * elapsed / self.est_done + compilation
+        return est_left * self.run_seconds / self.est_done + compilation
+
+    @property
+    def run_seconds(self) -> float:
+        """The number of seconds so far, without those for which programs compiled."""
+        return max(0.0, time.monotonic() - self.start - self.compile_seconds)
 
     def summary(self) -> str:
         """Returns a line that describes the progress of the call.

@@ -18,6 +18,7 @@ from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError, plural
 from ...model.point import Run, RunId
+from .. import speed
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
@@ -275,9 +276,10 @@ def _cost_of_search(search: Searches, most: float | None) -> str:
 
 
 def _time(plan: Plan) -> str:
-    return (
-        f"{duration(plan.seconds)} on {plural(cores(), 'core')}, compilation included"
-    )
+    time = f"{duration(plan.seconds)} on {plural(cores(), 'core')}"
+    if not speed.known():
+        time += ", or up to 3 times as long until this machine has been measured"
+    return f"{time}, compilation included"
 
 
 def prepare(
@@ -496,6 +498,8 @@ def carry_out(
     if not job.search:
         call.n_runs, call.n_programs = plan.n_runs, len(plan.peaks)
         call.est_seconds = plan.run_seconds
+    # programs are not kept yet
+    start_seconds = plan.start_seconds / max(1, len(plan.peaks))
     facts = job.facts()
     call.show(
         "start",
@@ -514,6 +518,12 @@ def carry_out(
         elif job.to_do:
             execute(plan, call)
         store.unify(call.message)  # another call may have added columns meanwhile
+        if plan.simulator.costs_known:
+            compile_estimate = call.n_compiled * start_seconds
+            speed.learn(
+                run=(call.run_seconds, call.est_done),
+                compile=(call.compile_seconds, compile_estimate),
+            )
     finally:
         call.close()
     return call

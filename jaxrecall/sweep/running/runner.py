@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.pool import AsyncResult, ThreadPool
 
 from threadpoolctl import threadpool_limits
@@ -22,6 +23,11 @@ from .progress import Event, Failure, Traces, duration
 
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
+
+MAX_LOADING = 4
+"""The largest number of programs that are loaded at the same time. Compiling a program
+takes up to half a gigabyte of memory.
+"""
 
 Batch = dict[Run, float]
 """A dict from each run to its estimated time on one core, in seconds."""
@@ -43,6 +49,14 @@ class Runner:
         """
 
         self.announced: set[Program] = set()
+        self.later = {chunk.program: chunk for chunk in reversed(plan.chunks)}
+        """The first chunk of each program that is not loaded yet, the next one last."""
+
+        self.loading: dict[Program, Future[Loaded]] = {}
+        """The programs that threads load, while others run."""
+
+        self.n_loading = min(plan.room.cores, MAX_LOADING)
+        self.loaders = ThreadPoolExecutor(self.n_loading)
 
     def rows(self, chunk: Chunk) -> Iterator[Finished]:
         """Yields runs and their results, batch by batch. The results are rows or a
@@ -83,10 +97,7 @@ class Runner:
         Raises OutOfMemory if there is not enough memory for a single run.
         """
         while left:
-            if program not in self.width:
-                room = self.plan.room._replace(n_started=len(left))
-                self.width[program] = self.simulator.width(program, seconds, room)
-            width = self.width[program]
+            width = self._width(program, seconds, len(left))
             try:
                 for batch, outcomes in self._batches(program, list(left), width):
                     for run, outcome in zip(batch, outcomes, strict=True):
@@ -104,6 +115,13 @@ class Runner:
                     f" ({in_one_line(error)}); continuing with {width // 2}"
                 )
                 self.on_event(("message", line))
+
+    def _width(self, program: Program, seconds: float, n_started: int) -> int:
+        """Returns the number of runs of a program that share memory at a time."""
+        if program not in self.width:
+            room = self.plan.room._replace(n_started=n_started)
+            self.width[program] = self.simulator.width(program, seconds, room)
+        return self.width[program]
 
     def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
         """Reports rejected runs if the fallback, which no earlier estimate includes,
@@ -124,9 +142,24 @@ class Runner:
         self.announced.add(program)
         self.on_event(("compiling", str(program)))
         start = time.perf_counter()
-        loaded = self.simulator.run(program, width, self.plan.room)
+        if self.simulator.loads_in_threads:
+            self._load_next()
+        if program in self.loading:
+            loaded = self.loading.pop(program).result()
+        else:
+            loaded = self.simulator.run(program, width, self.plan.room)
         self.on_event(("compiled", str(program), time.perf_counter() - start))
         return loaded
+
+    def _load_next(self) -> None:
+        """Lets threads load the next programs, one for each core at most."""
+        room = self.plan.room
+        while self.later and len(self.loading) < self.n_loading:
+            program, chunk = self.later.popitem()
+            n_runs = len(chunk.runs)
+            width = self._width(program, chunk.seconds / n_runs, n_runs)
+            load = self.loaders.submit(self.simulator.run, program, width, room)
+            self.loading[program] = load
 
     def _batches(
         self, program: Program, runs: list[Run], width: int

@@ -177,6 +177,11 @@ class Simulator:
     costs_known: ClassVar[bool] = False
     """Whether the time and memory of a run are estimated before it runs."""
 
+    loads_in_threads: bool = False
+    """Whether threads may load programs, while others run. Threads do not have all the
+    settings of JAX that a caller may have made in a `with` statement.
+    """
+
     has_columns: bool = True
     """Whether the columns are known, before any point is made."""
 
@@ -348,6 +353,10 @@ class Simulator:
     def cost(self, program: Any, point: Any) -> Cost:
         """Returns the time and memory that one run takes."""
         return Cost(RUN_SECONDS, 0.0, 0)
+
+    def start_seconds(self, program: Any) -> float:
+        """Returns the estimated number of seconds until a program can run."""
+        return program.compile_seconds
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
         """Returns the number of runs to compute at the same time, if a run takes

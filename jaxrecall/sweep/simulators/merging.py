@@ -11,7 +11,7 @@ every share, and also when it is resumed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
@@ -62,7 +62,7 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
     programs: dict[Point, Shape] = {}
     fallbacks: set[Shape] = set()
     for member in sorted(members, key=lambda member: member.shape.fallback is None):
-        shape = _cheapest(member, fallbacks)
+        shape = cheapest(member, fallbacks)
         programs |= dict.fromkeys(member.points, shape)
         if shape.fallback:
             fallbacks.add(shape.fallback)
@@ -72,7 +72,7 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
 _variant = attrgetter("shape.variant")
 
 
-def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
+def cheapest(member: PlannedProgram, fallbacks: Iterable[Shape] = ()) -> Shape:
     """Returns the program that does the work of a member in the least time.
 
     There are three kinds of candidates: the member's own program, the same program

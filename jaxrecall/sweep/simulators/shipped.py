@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from threadpoolctl import threadpool_limits
 
+from ...cli.program_cache import is_kept
 from ...errors import MAX_LIST, PointError, Problem, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
 from ...model.law_parameters import make_point, problem_in_workers
@@ -25,7 +26,7 @@ from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Outcomes, Program, Room
 from .custom import ACCURACY, Simulator
-from .merging import merged
+from .merging import PlannedProgram, cheapest, merged
 
 if TYPE_CHECKING:
     from ...simulator.program import Executable
@@ -33,10 +34,18 @@ if TYPE_CHECKING:
 MAX_VMAPPED = 1024
 """The largest number of runs that are vmapped on an accelerator."""
 
+LOAD_SECONDS = 0.5
+"""The number of seconds that it takes to load a program that is kept."""
+
 ACCELERATOR_SPEED = 20
 """The speed of an accelerator, divided by the estimated speed of one core of a CPU.
 
 On an H200 the ratio was 22 for the runs of a small sweep, and 80 for large runs.
+"""
+
+RUNS_OF_POINT = 50
+"""The number of runs for which `simulate` chooses a program. It does not depend on the
+call, so the rows do not either.
 """
 
 SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
@@ -56,6 +65,8 @@ class RecallSimulator(Simulator):
 
     def __init__(self, own: tuple[OwnColumn, ...] = ()):
         self.own = own
+        # a column of the user's own may depend on settings of the calling thread
+        self.loads_in_threads = not own
         self.name = "jaxrecall"
         self.version = CODE_VERSION
         self.accuracy = ACCURACY
@@ -102,6 +113,9 @@ class RecallSimulator(Simulator):
     def cost(self, program: Shape, point: Point) -> Cost:
         takes = amount(program, point)
         return Cost(takes.seconds, takes.flops, peak_bytes(program))
+
+    def start_seconds(self, program: Shape) -> float:
+        return LOAD_SECONDS if is_kept(program) else program.compile_seconds
 
     def width(self, program: Shape, seconds: float, room: Room) -> int:
         from ...simulator.program import memory_of_device, on_cpu
@@ -203,7 +217,8 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
     _check_memory(point)
     if remark := start():
         warnings.warn(remark, UserWarning, stacklevel=2)
-    rows = _rows(point, wanted, Shape.rounded(point))
+    planned = PlannedProgram(Shape.rounded(point), {point: RUNS_OF_POINT})
+    rows = _rows(point, wanted, cheapest(planned))
     traces = [[_untimed(row) for row in rows[run]] for run in wanted]
     if trace:
         return list(chain.from_iterable(traces))

@@ -1,0 +1,57 @@
+"""How long this machine takes, compared with the estimates.
+
+Estimates are those of a usual machine. Every sweep measures this machine, and keeps the
+result beside the compiled programs. Only times that are shown depend on it: programs
+and shares of a grid are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from ..cli.program_cache import folder_of_programs
+
+LEAST_SECONDS = 2.0
+"""The shortest time from which the speed of a machine is measured."""
+
+
+class Slowness(NamedTuple):
+    """The times of this machine, divided by those of a usual one."""
+
+    run: float = 1.0
+    compile: float = 1.0
+
+
+def known() -> Slowness | None:
+    """Returns what earlier sweeps have measured here, or None if there were none."""
+    with suppress(OSError, ValueError, TypeError):
+        run, compile = json.loads(_path().read_text("utf-8"))
+        return Slowness(float(run), float(compile))
+    return None
+
+
+def learn(**measured: tuple[float, float]) -> None:
+    """Keeps the mean of old and new factors, for later estimates.
+
+    Each argument is a measured and an estimated number of seconds. Nothing is kept if
+    programs are not.
+    """
+    before, factors = known(), {}
+    for name, (seconds, estimate) in measured.items():
+        if seconds < LEAST_SECONDS or not estimate:
+            continue
+        factors[name] = seconds / estimate
+        if before:
+            factors[name] = (factors[name] * getattr(before, name)) ** 0.5
+    if factors:
+        with suppress(OSError):
+            slowness = (before or Slowness())._replace(**factors)
+            _path().write_text(json.dumps(slowness), "utf-8")
+
+
+def _path() -> Path:
+    return Path(folder_of_programs(), f"speed-{platform.node()}.json")

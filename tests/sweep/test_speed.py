@@ -1,0 +1,83 @@
+"""What sweeps learn about a machine changes the times that are shown."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import jaxrecall
+from jaxrecall.cli.program_cache import name_of
+from jaxrecall.model.point import Point
+from jaxrecall.sweep import speed
+from jaxrecall.sweep.grid import as_grid
+from jaxrecall.sweep.plan import Plan, make_plan
+from jaxrecall.sweep.running.job import prepare
+from jaxrecall.sweep.speed import Slowness
+
+POINT = Point(V=64, N=10**6, d=16, L=8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    """The folder of compiled programs."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
+    monkeypatch.setattr(speed, "LEAST_SECONDS", 0.001)
+    return folder
+
+
+def plan() -> Plan:
+    return make_plan([(POINT, seed) for seed in range(64)])
+
+
+def test_estimates_follow_what_was_measured():
+    usual = plan().seconds
+    speed.learn(run=(30.0, 10.0), compile=(8.0, 4.0))
+    assert speed.known() == (3, 2)
+    made = plan()
+    assert usual == pytest.approx(made.run_seconds + made.start_seconds)
+    assert made.seconds == pytest.approx(3 * made.run_seconds + 2 * made.start_seconds)
+    [entry] = made.describe()
+    assert entry["est_seconds"] == pytest.approx(3 * made.run_seconds)
+    assert {*made.peaks} == {*plan().peaks}
+    speed.learn(run=(60.0, 5.0), compile=(0.0005, 100.0))  # is too short
+    assert speed.known() == (6, 2)
+
+
+@pytest.mark.parametrize("content", ["", "[1", "[1]", "{}", "[1, null]", "\xff"])
+def test_a_damaged_file_is_no_measurement(folder, content):
+    speed.learn(run=(30.0, 10.0))
+    [path] = folder.iterdir()
+    path.write_bytes(content.encode("latin1"))
+    assert speed.known() is None
+    speed.learn(run=(30.0, 10.0))
+    assert speed.known() == (3, 1)
+
+
+def test_nothing_is_kept_where_no_programs_are(folder, monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("JAXRECALL_CACHE", "")
+    speed.learn(run=(30.0, 10.0))
+    assert speed.known() is None
+    assert plan().start_seconds > 1
+    assert not [*folder.iterdir()]
+
+
+def test_a_program_that_is_kept_is_only_loaded(folder):
+    cold = plan().start_seconds
+    [shape] = plan().peaks
+    other = replace(shape, V=32)
+    folder.joinpath(f"{name_of(other)}-1.program").touch()
+    assert plan().start_seconds == cold
+    folder.joinpath(f"{name_of(shape)}-1.program").touch()
+    assert plan().start_seconds < cold / 4
+
+
+def test_a_sweep_measures_its_machine(tmp_path):
+    grid = {"base": {"V": 8, "N": 64, "d": 4, "L": 3, "n_test": 16}, "seeds": 2}
+    unknown = "until this machine has been measured"
+    assert unknown in prepare(as_grid(grid), tmp_path / "first").start_line()
+    jaxrecall.run(grid, out=tmp_path / "first", progress=False)
+    assert speed.known() != Slowness()
+    assert unknown not in prepare(as_grid(grid), tmp_path / "second").start_line()
