@@ -101,24 +101,6 @@ def test_a_program_is_compiled_once_and_stored_once(folder):
     assert len(stored(folder)) == 1
 
 
-def test_threads_compile_side_by_side(folder):
-    both = threading.Barrier(2, timeout=60)
-
-    def compile() -> jax.stages.Compiled:
-        both.wait()
-        return compile_anew()
-
-    with ThreadPoolExecutor(2) as threads:
-        ends = [
-            threads.submit(is_compiled, per_device=width, compile=compile)
-            for width in (1, 2)
-        ]
-        assert all(end.result() for end in ends)
-    assert getattr(jax.config, FOLDER) == str(folder)
-    assert [*folder.iterdir()] == stored(folder)
-    assert not any(is_compiled(per_device=width) for width in (1, 2))
-
-
 def test_a_loaded_program_computes_the_same_rows(folder, monkeypatch):
     point = Point(V=8, N=40, d=4, L=3, n_test=16)
     # each call compiles or loads
@@ -391,11 +373,18 @@ def test_programs_that_were_not_used_lately_are_removed(folder, monkeypatch):
     assert LIMIT in (0, 2**29)
 
 
-def test_threads_that_compile_at_once_leave_the_folder_of_jax(folder):
-    def by_thread(number):
-        return is_compiled(per_device=number, compile=compile_anew)
+def test_threads_compile_side_by_side(folder):
+    together = threading.Barrier(4, timeout=60)
+
+    def compile() -> jax.stages.Compiled:
+        together.wait()
+        return compile_anew()
+
+    def by_thread(number: int) -> bool:
+        return is_compiled(per_device=number, compile=compile)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(by_thread, range(4)))
     assert getattr(jax.config, FOLDER) == str(folder)
     assert len(stored(folder)) == 4
+    assert not any(map(by_thread, range(4)))
