@@ -133,9 +133,7 @@ def over_sequences(
 
     The indices `item` of the sequences of `blocks` may exceed n - 1.
     """
-    size = BLOCK
-    if world.vmapped:
-        size = min(VMAPPED_SEQUENCES, world.shape.tile)
+    size = min(VMAPPED_SEQUENCES, world.shape.tile) if world.vmapped else BLOCK
     per_block = size // BLOCK
 
     def step(c: Array, carry: Carry) -> Carry:

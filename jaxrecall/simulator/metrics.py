@@ -211,8 +211,8 @@ def measure_set(
             v = jnp.minimum(item, world.run.V - 1)
             if laws:
                 v = gather(laws.by_frequency, v)
-            mass, is_top = jnp.ones(item.shape, f32), jnp.ones(item.shape, bool)
-            return v, gather(value, v), mass, is_top
+            size = len(item)
+            return v, gather(value, v), jnp.ones(size, f32), jnp.ones(size, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
         phi, _ = features(world, h)

@@ -149,8 +149,7 @@ def _compiled(
 
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
-        made_of = shape, per_device, vmapped, options
-        run = load_or_compile(made_of, idle, devices, new)
+        run = load_or_compile((shape, per_device, vmapped, options), idle, devices, new)
     return Executable(shape, run, per_device * mesh.size, mesh.size)
 
 

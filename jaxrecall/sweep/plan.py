@@ -72,7 +72,7 @@ class Plan:
             cores_each,
             self.n_runs,
             self.batch,
-            cores_each * self.run_seconds / max(1, len(self.peaks)),
+            cores_each * self.run_seconds / (len(self.peaks) or 1),
         )
 
     @property
