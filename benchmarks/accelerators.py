@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def compiled(shape: Shape, devices: Any, known: dict[str, Any]) -> dict[str, Any
         what: len(re.findall(rf"\s(?:{operations})\(", text))
         for what, operations in table.COUNTED.items()
     }
-    sizes = asdict(shape)
+    sizes = {each.name: getattr(shape, each.name) for each in fields(shape)}
     del sizes["tile"]
     return {
         "shape": {field: plain(value) for field, value in sizes.items()},

@@ -225,7 +225,7 @@ def with_mean_values(world: World) -> World:
         return lax.dynamic_update_slice(h, mean_value(world, blocks), (c * tile, 0))
 
     n = jnp.where(complete, n_tiles, 0)
-    h = repeat(world, 0, n, store, jnp.zeros((n_stored * tile, d), f32))
+    h = repeat(world, n, store, jnp.zeros((n_stored * tile, d), f32))
     return replace(world, mean_values=MeanValues(h, complete))
 
 

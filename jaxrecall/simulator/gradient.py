@@ -218,17 +218,11 @@ def read_tile(
     attention, the features and their slopes, and the labels.
     """
     x0 = world.tokens(blocks, 0)
-    seen = attend_at(world, state, blocks, x0)
-    return x0, seen, *features(world, seen.h), label_of(world, x0, blocks)
-
-
-def attend_at(
-    world: World, state: State, blocks: keys.Addresses, x0: Array
-) -> Attended:
-    """The attention of a tile of samples at a state of the model."""
     if state.scores is None:
-        return attend_evenly(world, blocks)
-    return attend(world, blocks, x0, state.scores)
+        seen = attend_evenly(world, blocks)
+    else:
+        seen = attend(world, blocks, x0, state.scores)
+    return x0, seen, *features(world, seen.h), label_of(world, x0, blocks)
 
 
 def through_labels(

@@ -30,11 +30,12 @@ POSITIONS = 4
 Each pass over the sums of a tile then adds this number of rows.
 """
 
-VMAPPED_POSITIONS = 16
-"""The number of positions per iteration of a loop over a sequence, for vmapped runs.
+VMAPPED_POSITIONS, VMAPPED_SEQUENCES = 16, 2048
+"""The number of positions per iteration of a loop over a sequence, and that of
+sequences per iteration of a loop over measured sequences, for vmapped runs.
 
-The number is larger than POSITIONS, because each iteration starts several kernels, even
-if they compute little.
+The numbers are larger than POSITIONS and BLOCK, because each iteration starts several
+kernels, even if they compute little.
 """
 
 LARGEST_COUNT = 2**16 - 1
@@ -45,11 +46,10 @@ Carry = TypeVar("Carry")
 
 Of = TypeVar("Of")
 
-Add = Callable[[Array, Array | None, Carry], Carry]
-"""A function (tokens, a mask or None, carry) -> carry."""
-
 Body = Callable[[Of, Array, Carry], Carry]
-"""A function (an item of the loop, a mask, carry) -> carry."""
+"""A function (an item of the loop, an array that says more about it, carry) -> carry.
+The array is a mask, unless the loop says otherwise.
+"""
 
 RUNS = "runs"
 """The name of the axis of vmapped runs."""
@@ -57,10 +57,10 @@ RUNS = "runs"
 
 def repeat(
     world: World,
-    first: int,
     end: Array,
     body: Callable[[Array, Carry], Carry],
     start: Carry,
+    first: int = 0,
 ) -> Carry:
     """Folds `body(i, carry)` over i from `first` to `end` - 1.
 
@@ -118,29 +118,59 @@ def _over_tiles(
         real = c * tile + jnp.arange(tile, dtype=i32) < n
         return body(addresses(c * per_tile, per_tile), real, carry)
 
-    return repeat(world, 0, whole(n, tile), step, start)
+    return repeat(world, whole(n, tile), step, start)
+
+
+def over_sequences(
+    world: World,
+    key: Array,
+    n: Array,
+    body: Body[keys.Blocks, Carry],
+    start: Carry,
+) -> Carry:
+    """Folds `body(blocks, item, carry)` over the first n measured sequences of a
+    stream.
+
+    The indices `item` of the sequences of `blocks` may exceed n - 1.
+    """
+    size = min(VMAPPED_SEQUENCES, world.shape.tile) if world.vmapped else BLOCK
+    per_block = size // BLOCK
+
+    def step(c: Array, carry: Carry) -> Carry:
+        item = c * size + jnp.arange(size, dtype=i32)
+        return body(keys.blocks(key, c * per_block, per_block), item, carry)
+
+    return repeat(world, whole(n, size), step, start)
 
 
 def over_positions(
     world: World,
     blocks: keys.Addresses,
-    body: Callable[[Array, Array, Carry], Carry],
+    body: Body[Array, Carry],
     start: Carry,
 ) -> Carry:
-    """Folds `body(x, times, carry)` over the noise tokens x (POSITIONS, tile) of
-    samples. Each token occurs `times` (POSITIONS, tile) times.
+    """Folds `body(x, times, carry)` over the noise tokens x (k, tile) of samples, k
+    positions at a time. Each token occurs `times` (k, tile) times.
 
     Where there is no token, x contains the empty token V_pad (see `with_padding_row`).
     """
     stored, n_rows = _are_stored(world, blocks), world.run.L
+    size = VMAPPED_POSITIONS if world.vmapped else POSITIONS
     if stored is not None:
         assert world.stored_tokens
         n_rows = jnp.where(stored, world.stored_tokens.n_rows, n_rows)
 
     def step(g: Array, carry: Carry) -> Carry:
-        first = 1 + g * POSITIONS
-        x = _group(world, blocks, stored, first)
-        row = first + jnp.arange(POSITIONS, dtype=i32)[:, None]
+        first = 1 + g * size
+
+        def drawn() -> Array:
+            return world.tokens(blocks, first + jnp.arange(size, dtype=i32))
+
+        if stored is None:
+            x = drawn()
+        else:
+            x = lax.cond(stored, lambda: _stored_group(world, blocks, first), drawn)
+        row = first + jnp.arange(size, dtype=i32)[:, None]
         times = jnp.ones(x.shape, f32)
         is_token = row < n_rows
         if stored is not None:
@@ -150,22 +180,7 @@ def over_positions(
             is_token &= times > 0
         return body(jnp.where(is_token, x, world.shape.V), times, carry)
 
-    return repeat(world, 0, whole(n_rows - 1, POSITIONS), step, start)
-
-
-def _group(
-    world: World, blocks: keys.Addresses, stored: Array | None, first: Array
-) -> Array:
-    """The stored rows from `first` on, or the tokens at these positions, as an int32
-    array (POSITIONS, n). Past the last row, the entries are arbitrary.
-    """
-
-    def drawn() -> Array:
-        return world.tokens(blocks, first + jnp.arange(POSITIONS, dtype=i32))
-
-    if stored is None:
-        return drawn()
-    return lax.cond(stored, lambda: _stored_group(world, blocks, first), drawn)
+    return repeat(world, whole(n_rows - 1, size), step, start)
 
 
 def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
@@ -178,7 +193,9 @@ def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
 
 
 def _stored_group(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """Returns the same as `_group`, from the stored rows."""
+    """The stored rows from `first` on, as an int32 array (POSITIONS, n). Past the last
+    row, the entries are arbitrary.
+    """
     stored, tile = world.stored_tokens, world.shape.tile
     assert stored is not None
     if isinstance(blocks, keys.Items):
@@ -223,10 +240,10 @@ def store_tokens(world: World, tokens: Array) -> StoredTokens:
 
     # one of two loops is empty
     n_drawn = jnp.where(complete & ~counted, n_tiles * run.L, 0)
-    tokens = repeat(world, 0, n_drawn, draw, tokens)
+    tokens = repeat(world, n_drawn, draw, tokens)
     if a_tile_fits:
         n_counted = jnp.where(complete & counted, n_tiles, 0)
-        tokens = repeat(world, 0, n_counted, count, tokens)
+        tokens = repeat(world, n_counted, count, tokens)
     return StoredTokens(tokens, n_rows, complete)
 
 
@@ -291,7 +308,7 @@ def _over_tokens(
     blocks: keys.Blocks,
     first: int,
     end: Array,
-    body: Add[Carry],
+    body: Callable[[Array, Array | None, Carry], Carry],
     start: Carry,
 ) -> Carry:
     """Folds `body(x, here, carry)` over the tokens x (tile,) of each position.
@@ -319,7 +336,7 @@ def _over_tokens(
 
     if world.vmapped:
         n_groups = whole(end - first, VMAPPED_POSITIONS)
-        return repeat(world, 0, n_groups, vmapped_group, start)
+        return repeat(world, n_groups, vmapped_group, start)
     stored = _are_stored(world, blocks)
     if stored is None:
         return lax.fori_loop(first, end, one, start)
@@ -342,7 +359,7 @@ def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Car
         v = c * size + jnp.arange(size, dtype=i32)
         return body(v, v < world.run.V, carry)
 
-    return repeat(world, 0, whole(world.run.V, size), step, start)
+    return repeat(world, whole(world.run.V, size), step, start)
 
 
 def token_counts(

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..model import keys
-from ..model.point import BLOCK
-from .arrays import f32, i32, whole
+from .arrays import f32
 from .forward import features, is_label
 from .gradient import mapped, output_maps
-from .loops import over_vocabulary, repeat
+from .loops import over_sequences, over_vocabulary
 from .sources.source import Reader, labels
 from .world import World, values
 
@@ -23,15 +22,13 @@ def mean_loss(
 ) -> Array:
     """The mean loss of the first n sequences of set `which` in the stream `key`."""
 
-    def block(c: Array, total: Array) -> Array:
-        blocks = keys.blocks(key, c, 1)
+    def add(blocks: keys.Blocks, item: Array, total: Array) -> Array:
         x, seen = read.attended(which, blocks)
         y = labels(world, which, blocks, x)
         losses = cross_entropy(world, V_mat, features(world, seen.h)[0], y)
-        real = c * BLOCK + jnp.arange(BLOCK, dtype=i32) < n
-        return total + jnp.sum(jnp.where(real, losses, f32(0)))
+        return total + jnp.sum(jnp.where(item < n, losses, f32(0)))
 
-    return repeat(world, 0, whole(n, BLOCK), block, f32(0)) / n.astype(f32)
+    return over_sequences(world, key, n, add, f32(0)) / n.astype(f32)
 
 
 def losses_of_tokens(world: World, V_mat: Array, weights: Array) -> Array:

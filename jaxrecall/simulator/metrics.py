@@ -13,11 +13,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from ..model.point import BLOCK
 from .arrays import f32, gather, i32, masked, unless_zero, whole
 from .forward import attention_scores, features, probabilities, unlearned_scores
 from .gradient import mapped, output_maps
-from .loops import repeat, token_counts
+from .loops import over_sequences, repeat, token_counts
 from .program_shape import LABELS
 from .sources.source import TEST, TRAIN, Reader, find_source, labels
 from .world import Trained, World, batch_of_step, centred, in_value
@@ -107,14 +106,13 @@ def largest_prediction(world: World, trained: Trained) -> Array:
     maps, key = output_maps(world, trained.V1), batch_of_step(world, 2)
     n = jnp.minimum(run.N, run.n_test)
 
-    def block(c: Array, largest: Array) -> Array:
-        real = c * BLOCK + jnp.arange(BLOCK, dtype=i32) < n
-        _, attended = read.attended(i32(TRAIN), keys.blocks(key, c, 1))
+    def maximum(blocks: keys.Blocks, item: Array, largest: Array) -> Array:
+        _, attended = read.attended(i32(TRAIN), blocks)
         phi, _ = features(world, attended.h)
         p = probabilities(world, trained.V1_scale * mapped(maps, phi))
-        return jnp.maximum(largest, jnp.max(masked(real, p)))
+        return jnp.maximum(largest, jnp.max(masked(item < n, p)))
 
-    return run.V.astype(f32) * repeat(world, 0, whole(n, BLOCK), block, f32(0))
+    return run.V.astype(f32) * over_sequences(world, key, n, maximum, f32(0))
 
 
 def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
@@ -192,7 +190,7 @@ def measure_set(
     key: Array,
     n: Array,
 ) -> Sums:
-    """The sums over the n items of set `which`, a block of items at a time.
+    """The sums over the n items of set `which`, some blocks of items at a time.
 
     The items are sequences of the stream `key`, or tokens in order of frequency. Tokens
     have the weights `often` (3 or 5, V). `maps` (2, d, p) contains V2 and V1, up to
@@ -204,10 +202,7 @@ def measure_set(
     trigger = jnp.where(is_step1, f32(0), in_value(world)) * world.e.z_trig
     value = world.e.Z_in + trigger[None]
 
-    def block(c: Array, sums: Sums) -> Sums:
-        item = c * BLOCK + jnp.arange(BLOCK, dtype=i32)
-        blocks = keys.blocks(key, c, 1)
-
+    def add(blocks: keys.Blocks, item: Array, sums: Sums) -> Sums:
         def sequences() -> tuple[Array, Array, Array, Array]:
             v, attended = read.attended(which, blocks)
             return v, attended.h, attended.mass, attended.is_top
@@ -216,7 +211,8 @@ def measure_set(
             v = jnp.minimum(item, world.run.V - 1)
             if laws:
                 v = gather(laws.by_frequency, v)
-            return v, gather(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
+            size = len(item)
+            return v, gather(value, v), jnp.ones(size, f32), jnp.ones(size, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
         phi, _ = features(world, h)
@@ -239,7 +235,7 @@ def measure_set(
 
     none = jnp.zeros(len(often), i32)
     zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0), i32(0))
-    return repeat(world, 0, whole(n, BLOCK), block, zero)
+    return over_sequences(world, key, n, add, zero)
 
 
 def weighted(compared: Comparison, times: Array) -> Comparison:
@@ -255,9 +251,13 @@ def weighted(compared: Comparison, times: Array) -> Comparison:
 def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparison:
     """Compares the labels y (n,) with the logits out @ answers^T, whose mean is zero.
 
-    Only a few columns of logits are computed at a time, and no column past V.
+    Only a few columns of logits are computed at a time, and no column past V. Vmapped
+    runs compute all columns at once.
     """
-    width = min(world.shape.V, LABELS)
+    width, n_parts = world.shape.V, i32(1)
+    if not world.vmapped:
+        width = min(width, LABELS)
+        n_parts = whole(world.run.V, width)
 
     class Seen(NamedTuple):
         of_label: Array
@@ -295,7 +295,7 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     zero, index = jnp.zeros(len(y), f32), jnp.zeros(len(y), i32)
     none = jnp.full(len(y), -jnp.inf, f32)
     start = Seen(zero, none, none, index, index, zero)
-    seen = repeat(world, 0, whole(world.run.V, width), some_labels, start)
+    seen = repeat(world, n_parts, some_labels, start)
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     lead = seen.of_label - seen.other
     margin = jnp.where(std > 0, lead / unless_zero(std), f32(0))

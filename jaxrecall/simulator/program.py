@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.stages import Compiled, Wrapped
 
-from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
+from ..model.columns import CODE_VERSION, DTYPE, Row
 from ..model.law_parameters import law_parameters
 from ..model.point import Run
 from .arguments import IDLE, Arguments, arguments
@@ -43,9 +43,7 @@ from .program_shape import Shape
 from .recipe import recipe, untrained
 from .rows import finish
 from .sources.source import find_source
-from .stored_programs import (
-    load_or_compile,
-)
+from .stored_programs import load_or_compile
 from .world import Trained, World, draw
 
 LIGHT = {
@@ -61,6 +59,13 @@ but only sums of millions of terms need this accuracy.
 
 QUICK = {"xla_backend_optimization_level": 0}
 """The further option for quick programs: LLVM does not optimise the machine code."""
+
+UNTUNED = {"xla_gpu_autotune_level": 0}
+"""The compiler option of XLA for programs on a GPU whose runs take a moment.
+
+XLA does not try several kernels for each product. On an H200, a program of small runs
+then compiled in 10 instead of 33 s, and took a third more time.
+"""
 
 UNDIVIDED = "cpu-parallel-task-assigner"
 """The pass of XLA that divides kernels between cores. Programs with small kernels leave
@@ -90,7 +95,7 @@ class Executable(NamedTuple):
     """
 
     batch: int
-    sharding: NamedSharding
+    n_devices: int
 
 
 def compiled(
@@ -98,9 +103,10 @@ def compiled(
     per_device: int = LOOPED,
     precision: str = "highest",
     vmapped: bool | None = None,
+    tuned: bool = False,
 ) -> Executable:
     """Returns the program of a shape for up to `per_device` runs on each device. The
-    program is compiled only once.
+    program is compiled only once. On a GPU, its kernels are tuned only if `tuned`.
 
     By default, runs are vmapped on an accelerator but not on a CPU. `vmapped` overrides
     this default. If runs are not vmapped, a program with decoders or with large
@@ -116,12 +122,12 @@ def compiled(
         with_large_tables = shape.given_tables and shape.V * shape.d > MAX_GIVEN
         per_device = 1 if shape.decoders or with_large_tables else LOOPED
     with memory_errors():
-        executable = _compiled(shape, per_device, precision, mesh, vmapped)
+        executable = _compiled(shape, per_device, precision, mesh, vmapped, tuned)
     if not vmapped or per_device == 1:
         return executable
     memory = memory_of_device()
     if memory and 2 * reserved_bytes(executable.run) > memory:
-        return compiled(shape, per_device // 2, precision, vmapped)
+        return compiled(shape, per_device // 2, precision, vmapped, tuned)
     return executable
 
 
@@ -132,23 +138,25 @@ def _compiled(
     precision: str,
     mesh: Mesh,
     vmapped: bool,
+    tuned: bool,
 ) -> Executable:
-    batched, shapes = batch_function(shape, per_device, mesh, vmapped)
+    batched, idle = batch_function(shape, per_device, mesh, vmapped)
+    devices = [*mesh.devices.flat]
+    options = options_for(shape, devices[0].platform, tuned)
 
     def new() -> Compiled:
-        options = {} if vmapped else options_for(shape)
-        return compile(batched.lower(*shapes), options)
+        return compile(batched.lower(*idle), options)
 
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
-        devices = [*mesh.devices.flat]
-        run = load_or_compile((shape, per_device, vmapped), shapes, devices, new)
-    sharding = NamedSharding(mesh, P("run"))
-    return Executable(shape, run, per_device * mesh.size, sharding)
+        run = load_or_compile((shape, per_device, vmapped, options), idle, devices, new)
+    return Executable(shape, run, per_device * mesh.size, mesh.size)
 
 
-def options_for(shape: Shape) -> dict[str, Any]:
-    """The compiler options of XLA for the program of a shape on a CPU."""
+def options_for(shape: Shape, platform: str, tuned: bool) -> dict[str, Any]:
+    """The compiler options of XLA for the program of a shape on a platform of JAX."""
+    if platform != "cpu":
+        return UNTUNED if platform == "gpu" and not tuned else {}
     options = dict[str, Any](LIGHT if shape.light else {})
     if shape.quick:
         options |= QUICK
@@ -162,8 +170,8 @@ def options_for(shape: Shape) -> dict[str, Any]:
 
 def batch_function(
     shape: Shape, per_device: int, mesh: Mesh, vmapped: bool
-) -> tuple[Wrapped, tuple[Any, jax.ShapeDtypeStruct]]:
-    """Returns the jitted function of a program, and the shapes of its arguments.
+) -> tuple[Wrapped, tuple[Arguments, np.ndarray]]:
+    """Returns the jitted function of a program, and arguments of idle runs.
 
     The devices of `mesh` need not be on this machine. A CPU is fastest if it computes
     one run at a time, each with its own number of tiles. An accelerator needs vmapped
@@ -186,13 +194,8 @@ def batch_function(
         many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False
     )
     batch = per_device * mesh.size
-    sharding = NamedSharding(mesh, P("run"))
-
-    def spread_shape(array: np.ndarray) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
-
     idle = arguments([IDLE] * batch, shape), np.zeros(batch, bool)
-    return jax.jit(spread), jax.tree.map(spread_shape, idle)
+    return jax.jit(spread, in_shardings=NamedSharding(mesh, P("run"))), idle
 
 
 def simulate_run(
@@ -230,11 +233,10 @@ def execute(
     must be repeated with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
-    n_devices = program.sharding.num_devices
-    used, batch, active = place(runs, IDLE, program.batch, n_devices)
-    given = arguments(batch, program.shape), active
+    used, batch, active = place(runs, IDLE, program.batch, program.n_devices)
     with memory_errors():
-        raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
+        # `jax.device_put` takes several times as long as a call with NumPy's arrays
+        raw = jax.device_get(program.run(arguments(batch, program.shape), active))
     rows_of_runs = []
     for slot, (point, _) in zip(used, runs, strict=True):
         of_run = jax.tree.map(lambda a, slot=slot: a[slot], raw)
@@ -249,7 +251,7 @@ def full_rows(
     precision: str,
     seconds: float | None,
 ) -> list[Row]:
-    """Returns the complete rows of a run, with columns in table order.
+    """Returns the complete rows of a run, whose columns are in any order.
 
     `seconds` is the time that the run took.
     """
@@ -262,5 +264,4 @@ def full_rows(
         "bucket": str(shape),
     }
     how |= provenance()
-    columns = COLUMNS | dict.fromkeys(column.name for column in shape.columns)
-    return [in_order(about | of_row | how, columns) for of_row in metrics]
+    return [about | of_row | how for of_row in metrics]

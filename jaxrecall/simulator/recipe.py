@@ -92,7 +92,7 @@ def after_further_first_steps(world: World, G1: Array) -> Array:
         step = find_source(world).gradient(here, State(G, world.run.eta), "V_mat", 0)
         return jnp.where(s < world.run.first_steps, G - step.value, G)
 
-    return repeat(world, 1, world.run.first_steps, one, G1)
+    return repeat(world, world.run.first_steps, one, G1, first=1)
 
 
 def state_of_step3(world: World, first: FirstSteps) -> State:

@@ -57,7 +57,7 @@ _turned_off: list[str | None] = []
 
 
 def load_or_compile(
-    program: tuple[Shape, int, bool],
+    program: tuple[Shape, int, bool, Any],
     arguments: Any,
     devices: Sequence[Any],
     compile: Callable[[], Compiled],
@@ -69,8 +69,9 @@ def load_or_compile(
     program if JAX's persistent cache is turned off or is not a local folder.
 
     Args:
-        program: the shape, the number of runs per device, and whether runs are vmapped.
-        arguments: the shapes of the arguments.
+        program: the shape, the number of runs per device, whether runs are vmapped, and
+            the options of the compiler.
+        arguments: some arguments of the program.
         devices: the devices on which the program runs.
         compile: a function that compiles the program.
     """

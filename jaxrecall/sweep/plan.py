@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import starmap
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -72,6 +73,7 @@ class Plan:
             cores_each,
             self.n_runs,
             self.batch,
+            cores_each * self.run_seconds / (len(self.peaks) or 1),
         )
 
     @property
@@ -91,7 +93,7 @@ class Plan:
         """The largest number of workers such that each has enough memory for a run."""
         return max(1, self.limit // (max(self.peaks.values(), default=0) or 1))
 
-    @property
+    @cached_property
     def run_seconds(self) -> float:
         """The wall time of all runs on a usual machine, in seconds."""
         return sum(chunk.seconds for chunk in self.chunks)

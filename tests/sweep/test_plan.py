@@ -189,8 +189,27 @@ def test_memory_bounds_the_vmapped_runs_on_an_accelerator(monkeypatch):
     memories = (2**40, need[64], need[64] - 1, need[16], 1)
     assert [width(memory) for memory in memories] == [64, 64, 32, 16, 1]
     assert width(2**40, replace(made, batch=1000)) == 64  # there are 100 runs
-    full = replace(shape, form="full")  # more samples at a time, with their arrays
-    assert peak_bytes(full.vmapped(1)) > 1.5 * peak_bytes(full.vmapped(64))
+
+
+def test_kernels_are_tuned_on_a_gpu_alone_and_for_long_work(monkeypatch):
+    tuned = []
+
+    def compiled(*_, **options):
+        tuned.append(options["tuned"])
+        return program.Executable(SHAPES[0], None, 1, 1)
+
+    monkeypatch.setattr(program, "compiled", compiled)
+    monkeypatch.setattr(program, "on_cpu", lambda: False)
+    for seeds in (2000, 2):
+        made = of(Point(V=256, N=10**7, d=64, L=64), seeds)
+        made.simulator.run(SHAPES[0], 1, made.room)
+    assert tuned == [True, False]
+    untuned = [
+        each
+        for each in itertools.product(("cpu", "gpu", "tpu"), (False, True))
+        if "xla_gpu_autotune_level" in program.options_for(SHAPES[0], *each)
+    ]
+    assert untuned == [("gpu", False)]
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):

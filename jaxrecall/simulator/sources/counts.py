@@ -59,7 +59,7 @@ class Counts(Stream):
         V = world.shape.V
         nothing = StepCounts(zeros_dp(world), jnp.zeros((V, V), i32))
         n_batches = 1 + world.run.fresh_batches.astype(i32)
-        return replace(world, counts=repeat(world, 0, n_batches, batch, nothing))
+        return replace(world, counts=repeat(world, n_batches, batch, nothing))
 
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
         if state.scores is not None:

@@ -32,7 +32,7 @@ def with_pools(world: World) -> World:
 
     nothing = Pools(jnp.zeros((3, K, V), f32), jnp.zeros((3, V, K), f32))
     n_batches = 1 + 2 * world.run.fresh_batches.astype(i32)
-    return replace(world, pools=repeat(world, 0, n_batches, batch, nothing))
+    return replace(world, pools=repeat(world, n_batches, batch, nothing))
 
 
 def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
@@ -147,17 +147,18 @@ def last_pairs(
 
 
 def test_counts(world: World, blocks: keys.Blocks) -> Array:
-    """The number of times that each noise token occurs in the test sequences of a
-    block, as a float32 array (512, V).
+    """The number of times that each noise token occurs in the test sequences of
+    successive blocks, as a float32 array (n, V).
     """
+    n = len(blocks.index) * BLOCK
 
     def gaussian() -> Array:
-        row = blocks.index[0] * jnp.uint32(BLOCK) + jnp.arange(BLOCK, dtype=jnp.uint32)
+        row = blocks.index[0] * jnp.uint32(BLOCK) + jnp.arange(n, dtype=jnp.uint32)
         key = keys.fold(keys.further(blocks.key, keys.POOL_COUNTS), row)
         return noise_in_the_limit(world, keys.normals(key, world.shape.V))
 
     drawn = world.run.drawn_test
-    return drawn.choose(gaussian, lambda: counted(world, blocks, BLOCK, drawn.n))
+    return drawn.choose(gaussian, lambda: counted(world, blocks, n, drawn.n))
 
 
 def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:

@@ -29,8 +29,8 @@ class Reader(NamedTuple):
     informative: Callable[[Array, keys.Blocks], Array]
     """Returns the informative tokens (n,) int32."""
     attended: Callable[[Array, keys.Blocks], tuple[Array, Attended]]
-    """Returns the informative tokens and the attention. It accepts only a single
-    block.
+    """Returns the informative tokens and the attention. The blocks must be
+    successive.
     """
 
 

@@ -119,6 +119,11 @@ class Room(NamedTuple):
     take half a second.
     """
 
+    seconds: float = 0.0
+    """The estimated time of the runs of a program on one core. It is the mean of all
+    programs.
+    """
+
     n_started: int = 1
     """The number of runs of the program that start together."""
 

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ...cli.program_cache import is_kept
 from ...errors import MAX_LIST, PointError, Problem, as_list, expect
-from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row
+from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row, in_order
 from ...model.law_parameters import make_point, problem_in_workers
 from ...model.laws import Law
 from ...model.laws.law import class_name
@@ -46,6 +46,11 @@ On an H200 the ratio was 22 for the runs of a small sweep, and 80 for large runs
 RUNS_OF_POINT = 50
 """The number of runs for which `simulate` chooses a program. It does not depend on the
 call, so the rows do not either.
+"""
+
+TUNED_SECONDS = 1200.0
+"""The time that the runs of a program take on one core of a CPU, from which tuning its
+kernels on a GPU takes less time than it saves. The GPU then takes about a minute.
 """
 
 SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
@@ -135,7 +140,8 @@ class RecallSimulator(Simulator):
     def run(self, program: Shape, width: int, room: Room) -> Loaded:
         from ...simulator.program import compiled, on_cpu
 
-        executable = compiled(program, width, room.precision)
+        tuned = room.seconds > TUNED_SECONDS and not on_cpu()
+        executable = compiled(program, width, room.precision, tuned=tuned)
         run = partial(_batch, executable, room.precision)
         if on_cpu():
             return Loaded(run, executable.batch, threads=width)
@@ -227,8 +233,10 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
 
 
 def _untimed(row: Row) -> Row:
-    """Returns a row without `seconds` and `bucket`."""
-    return {name: row[name] for name in row if name not in ("seconds", "bucket")}
+    """Returns a row in table order, without `seconds` and `bucket`."""
+    ordered = in_order(row)
+    del ordered["seconds"], ordered["bucket"]
+    return ordered
 
 
 def _check_memory(point: Point) -> None:
