@@ -241,6 +241,9 @@ class Shape:
     def _order(self) -> tuple[Any, ...]:
         return tuple(self._plain(f.name) for f in fields(self))
 
+    def __hash__(self) -> int:
+        return hash(self._order)
+
     def __lt__(self, other: Shape) -> bool:
         return self._order < other._order
 

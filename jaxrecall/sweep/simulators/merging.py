@@ -11,37 +11,41 @@ every share, and also when it is resumed.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
 
 from ...model.point import Point
-from ...simulator.cost import amount
+from ...simulator.cost import Work, amount
 from ...simulator.program_shape import Shape
 from . import grouped
 
 
 @dataclass
 class PlannedProgram:
-    """A program, and the points that it computes with their numbers of runs."""
+    """A program, the points that it computes, and the number of runs with each
+    work.
+    """
 
     shape: Shape
-    points: dict[Point, int]
+    points: list[Point]
+    runs: Counter[Work]
 
     def seconds(self) -> float:
         """Returns the number of seconds that it takes to compile the program and to do
         the runs.
         """
-        runs = sum(
-            n * amount(self.shape, each).seconds for each, n in self.points.items()
-        )
-        return runs + self.shape.compile_seconds
+        shape = self.shape
+        seconds = sum(n * amount(shape, work).seconds for work, n in self.runs.items())
+        return seconds + shape.compile_seconds
 
     def joined(self, other: PlannedProgram) -> PlannedProgram:
         """Returns one program for the points of both programs."""
         shape = larger(self.shape, other.shape)
-        return PlannedProgram(shape, self.points | other.points)
+        points = self.points + other.points
+        return PlannedProgram(shape, points, self.runs + other.runs)
 
 
 def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
@@ -54,8 +58,10 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
     """
     tight = []
     for shape, of_shape in grouped(points, Shape.tight).items():
-        counts = {point: points[point] for point in of_shape}
-        tight.append(PlannedProgram(shape, counts))
+        runs = Counter[Work]()
+        for point in of_shape:
+            runs[Work.of(point)] += points[point]
+        tight.append(PlannedProgram(shape, of_shape, runs))
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
@@ -104,7 +110,9 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
 
     @cache
     def saved(a: int, b: int) -> float:
-        return takes[a] + takes[b] - numbered[a].joined(numbered[b]).seconds()
+        together = numbered[a].joined(numbered[b]).seconds()
+        # pairs that save the same time differ by rounding alone
+        return round(takes[a] + takes[b] - together, 6)
 
     left = list(numbered)
     while len(left) > 1:
