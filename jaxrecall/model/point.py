@@ -612,11 +612,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         and all other fields that are off their default. A field that a later version
         adds therefore changes no id. kappa never enters, because gamma determines it.
         """
-        names = IN_ID.union(self.unusual_fields)
-        if self.trains_on:
-            names |= _FURTHER
         identity = {}
-        for name in names - {"kappa"}:
+        for name in _names_in_id(self.unusual_fields, self.trains_on):
             value = getattr(self, name)
             identity[name] = value.identity() if isinstance(value, Law) else value
         return identity
@@ -639,8 +636,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         for name, value in science.items():
             if isinstance(value, float):
                 science[name] = to_12_digits(value)
-        text = json.dumps(science, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(_as_json(science).encode()).hexdigest()[:16]
 
     @cached_property
     def draws_id(self) -> str:
@@ -713,6 +709,20 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return other
 
 
+_as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+@cache
+def _names_in_id(unusual: tuple[str, ...], trains_on: bool) -> frozenset[str]:
+    """Returns the names of the fields that enter the id of a point. The arguments are
+    its attributes.
+    """
+    names = IN_ID.union(unusual)
+    if trains_on:
+        names |= _FURTHER
+    return names - {"kappa"}
+
+
 def _checked(given: Mapping[str, object]) -> dict[str, Any]:
     """Returns a dict with the checked values of the given fields, without those at
     their default.
@@ -725,7 +735,7 @@ def _checked(given: Mapping[str, object]) -> dict[str, Any]:
     for name, value in {**REQUIRED, **given}.items():
         if value is DEFAULTS[name]:
             continue
-        if isinstance(value, int | float):
+        if isinstance(value, (int, float)):
             checked[name], more = _checked_number(name, value, has_many)
             problems += more
         else:
@@ -795,11 +805,10 @@ def unknown_names(
 
 
 def _is_default(name: str, value: Any) -> bool:
-    if value is None or value != value:
+    default = DEFAULTS.get(name, MISSING)
+    if value is None or value is default or value != value:
         return True
-    if name == "activation" and value == "none":
-        return True
-    return name in FIELDS and value == FIELDS[name].default
+    return value == default or (name == "activation" and value == "none")
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
@@ -813,13 +822,7 @@ def _uncovered(point: Point) -> Iterable[Problem]:
     The problem is about the first field that is off its default and that the part does
     not cover.
     """
-    off = point.unusual_fields
-    taken = {*off, "steps"} if point.trains_on else off
-    for part, covered in COVERED.items():
-        is_taken = part in taken or part not in FIELDS
-        if covered.issuperset(off) or not is_taken:
-            continue
-        name = next(name for name in off if name not in covered)
+    for part, name in _parts_without(point.unusual_fields, point.trains_on).items():
         usual = _usual(name)
         if part in FIELDS:
             got = f"{_got_with(point, part, [name])}; allowed where {usual}"
@@ -828,6 +831,20 @@ def _uncovered(point: Point) -> Iterable[Problem]:
             got = shown(plain(getattr(point, name)))
             message = f"got {got}; allowed where {usual}, all that {part} cover"
             yield Problem(name, message, usual)
+
+
+@cache
+def _parts_without(unusual: tuple[str, ...], trains_on: bool) -> dict[str, str]:
+    """Returns a dict from each part that does not cover a point to the first field that
+    it does not cover. The arguments are attributes of the point.
+    """
+    taken = {*unusual, "steps"} if trains_on else unusual
+    without = {}
+    for part, covered in COVERED.items():
+        lacking = [name for name in unusual if name not in covered]
+        if lacking and (part in taken or part not in FIELDS):
+            without[part] = lacking[0]
+    return without
 
 
 def _usual(name: str) -> str:

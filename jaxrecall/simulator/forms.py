@@ -25,12 +25,13 @@ error are ours.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from ..model.laws import Law
+from ..model.laws import Law, TokenLaw
 from ..model.laws.tokens import token_probabilities
 from ..model.point import EVALUATION, Point
 from ..model.values import Numbers
@@ -149,8 +150,7 @@ def _shortcut_may_pay(point: Point) -> bool:
     return step2_error(point) <= TOLERANCE[0]
 
 
-def _is_covered(point: Point, *also: str) -> bool:
-    known = KNOWN.union(also)
+def _is_covered(point: Point, known: frozenset[str] = KNOWN) -> bool:
     return point.exact == "guarded" and known.issuperset(point.unusual_fields)
 
 
@@ -163,7 +163,7 @@ def may_group_steps(point: Point) -> bool:
         return False
     if point.is_memory:
         return True
-    return _is_covered(point, "first_steps") and point.optimizer.gain < inf
+    return _is_covered(point, KNOWN | {"first_steps"}) and point.optimizer.gain < inf
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
@@ -196,11 +196,11 @@ def step2_error(point: Point) -> float:
     the tolerance or more, at least 97 % were rejected. If the expected error was half
     the tolerance, under 1 % were rejected.
     """
-    isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
-    if point.activation not in GAIN or not isotropic:
+    gain = _gain(point.activation, *point.embedding_laws)
+    if not gain:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
-    alike, of_noise = (_chance_of_equal_tokens(point, law) for law in point.token_laws)
+    alike, of_noise = map(_chance_of_equal_tokens, point.token_laws, (point.V, point.V))
     q, q_labels = 1 + sqrt(1 / alike / d), 1 + sqrt(point.V / d)
     trigger = point.trigger_in_value / L**2
     mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # mean square of the mean value
@@ -210,13 +210,21 @@ def step2_error(point: Point) -> float:
     largest2 = q**6 * (of_tokens + 4 * of_noise_counts) + q_labels**4 * of_labels
     row2 = (1 + 1 / (alike * d)) * (of_tokens + of_noise_counts + of_labels * alike)
     linear = eta / point.V * largest2 / sqrt(row2) * sqrt(phi2) * q_labels**-2.2
-    return GAIN[str(point.activation)] * linear + 4 * eta * eta * phi2 * row2
+    return gain * linear + 4 * eta * eta * phi2 * row2
 
 
-def _chance_of_equal_tokens(point: Point, law: Law) -> float:
+@lru_cache(1024)
+def _gain(activation: Law, *embeddings: Law) -> float:
+    """The entry of GAIN, or 0 if no error is predicted for these laws."""
+    isotropic = {*embeddings} <= {"gaussian", "sphere"}
+    return isotropic * GAIN.get(str(activation), 0.0)
+
+
+@lru_cache(1024)
+def _chance_of_equal_tokens(law: TokenLaw, V: int) -> float:
     """The number sum p^2, which is the probability that two tokens of a law are
     equal.
     """
     if law == "uniform":
-        return 1 / point.V
-    return float(np.sum(token_probabilities(law, point.V) ** 2))
+        return 1 / V
+    return float(np.sum(token_probabilities(law, V) ** 2))
