@@ -427,6 +427,8 @@ IN_ID = frozenset(
 off their default.
 """
 
+NO_ACTIVATION = NoActivation()
+
 KAPPA = 100.0
 """The default of kappa if neither kappa nor gamma is given."""
 
@@ -516,7 +518,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             stored[of] = getattr(self, of)
             stored[name] = getattr(self, name) or stored[of]
         if self.m == 0:
-            stored["activation"] = NoActivation()
+            stored["activation"] = NO_ACTIVATION
         scale = gamma_per_kappa(self.L, self.V, self.eta, self.first_steps)
         if self.gamma is None:
             stored["kappa"] = KAPPA if self.kappa is None else self.kappa

@@ -24,6 +24,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from ...cli.command import absolute
@@ -31,6 +32,7 @@ from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.columns import Declarations, own_columns
 from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
+from ...model.laws.law import plain
 from ...model.point import Point
 from ...model.values import as_plain
 from ..simulators import Program
@@ -310,6 +312,9 @@ def _varying(
     written = [name for name in file.written if name in names and name not in following]
     values = {name: set[Plain]() for name in written}
     for name in written:
+        if name in names.fields and name not in names.laws:
+            values[name] = _values(points, name)
+            continue
         for point in points:
             for column, value in _columns_of(names, point, name).items():
                 values.setdefault(column, set()).add(value)
@@ -349,10 +354,15 @@ def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> NamedV
     fixed = {}
     for name in dict.fromkeys(file.base) | file.written:
         if name in names.fields:
-            values = {names.value(point, name) for point in points}
+            values = _values(points, name)
             if len(values) == 1:
                 fixed[name] = values.pop()
     return fixed
+
+
+def _values(points: Iterable[AnyPoint], name: str) -> set[Plain]:
+    """Returns the values of a field at the points."""
+    return set(map(plain, set(map(attrgetter(name), points))))
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Plain:

@@ -325,9 +325,9 @@ class _ExpandedBlock:
         if candidate.point is not None or candidate.problems:
             return
         arguments = {}
-        for name, value in candidate.values.items():
-            is_usual = value is None or value is self.names.defaults.get(name)
-            if not is_usual and name in self.names:
+        for name in self._settable:
+            value = candidate.values[name]
+            if value is not None and value is not self.names.defaults.get(name):
                 arguments[name] = value
         for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:
@@ -336,6 +336,18 @@ class _ExpandedBlock:
             candidate.point = self.names.simulator.point(arguments)
         except PointError as error:
             candidate.problems += error.problems
+
+    @cached_property
+    def _settable(self) -> list[str]:
+        """The fields, and parameters of laws, that points of the block may have off
+        their defaults, in the order of the values of a point.
+        """
+        settable = []
+        for name, value in (self.start | self.locations).items():
+            is_usual = value is None or value is self.names.defaults.get(name)
+            if name in self.names and not is_usual:
+                settable.append(name)
+        return settable
 
     @cached_property
     def locations(self) -> dict[str, Location]:
