@@ -84,15 +84,15 @@ class Amount(NamedTuple):
 class Work(NamedTuple):
     """The values of a point on which the cost of its runs depends.
 
-    Many points of a grid have the same work. N and V are rounded up if the cost depends
-    on the rounded numbers alone.
+    Many points of a grid have the same work. N is rounded up where only the rounded
+    number matters.
     """
 
     N: int
-    V: int
     is_stored: bool
     """Whether a run stores its mean values for several first steps."""
 
+    V: int
     L: int
     n_test: int
     steps: int
@@ -103,16 +103,12 @@ class Work(NamedTuple):
 
     @staticmethod
     def of(point: Point) -> Work:
-        N, V = point.N, point.V
-        if not point.trains_on:
-            N = rounded_up(N, BLOCK)
-        if not point.in_the_limit:
-            V = rounded_up(V, LABELS)
-        return Work(N, V, point.N * point.d <= STORED_VALUES, *_exactly(point))
+        N = point.N if point.trains_on else rounded_up(point.N, BLOCK)
+        is_stored = point.N * point.d <= STORED_VALUES
+        return Work(N, is_stored, *_others(point))
 
 
-_exactly = attrgetter(*Work._fields[3:])
-"""Returns the values that enter the work of a point as they are."""
+_others = attrgetter(*Work._fields[2:])
 
 
 @lru_cache(2**16)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from operator import attrgetter
 from typing import Any
 
 from ..model.activations import Activation
@@ -331,10 +330,10 @@ class Shape:
 
         If sizes must be exact, those of the point are used instead.
         """
-        if not _is_padded(point.optimizer):
+        fields = _static_fields(point)
+        if fields["exact_sizes"]:
             V, d, m = point.V, point.d, point.m
-        form, groups = form_for(point, V).name, may_group_steps(point)
-        return _shape(V, d, m, form, groups, *_values_of(point))
+        return _shape(V, d, m, form=form_for(point, V).name, **fields)
 
     @staticmethod
     def with_columns(point: Point, columns: tuple[OwnColumn, ...]) -> Shape:
@@ -364,47 +363,33 @@ class Shape:
         return Shape.sized(point, V, d, m)
 
 
+_shape = lru_cache(4096)(Shape)
+"""Makes a shape. The points of a grid have few shapes, and each is made once."""
+
+
 def _power_of_two(size: int) -> int:
     """The smallest power of two that is at least 16 and at least `size`; 0 stays 0."""
     return max(16, 1 << (size - 1).bit_length()) if size else 0
 
 
-def _is_padded(optimizer: OptimizerLaw | None) -> bool:
-    """Whether a program with this optimiser may have larger sizes than its points."""
-    return optimizer is None or optimizer.padding_safe
-
-
-_NAMES = (
-    *_STATIC,
-    *("embedding_laws", "token_laws", "batch", "first_steps", "label_noise"),
-)
-_values_of = attrgetter(*_NAMES)
-"""Returns the values of a point that determine its shape, except for its sizes."""
-
-
-@lru_cache(4096)
-def _shape(V: int, d: int, m: int, form: str, groups: bool, *values: Any) -> Shape:
-    """Returns the shape of the points with these values.
-
-    The points of a grid have few shapes, and each is made once. Fields that the points
-    omit are empty or 0.
+def _static_fields(point: Point) -> dict[str, Any]:
+    """A dict of the static fields of the point's program. Fields that the point omits
+    are empty or 0.
     """
-    of = dict(zip(_NAMES, values, strict=True))
-    tokens, noise = of["token_laws"]
-    law, out = of["embedding_laws"]
-    optimizer = of["optimizer"]
-    fields = {name: of[name] for name in _STATIC} | {
-        "pool": of["pool"] or 0,
-        "trains": of["trains"] or "",
-        "optimizer": optimizer and optimizer.static(),
-        "activation": of["activation"].static(),
+    tokens, noise = point.token_laws
+    law, out = point.embedding_laws
+    return {name: getattr(point, name) for name in _STATIC} | {
+        "pool": point.pool or 0,
+        "trains": point.trains or "",
+        "optimizer": point.optimizer and point.optimizer.static,
+        "activation": point.activation.static,
         "tokens": "uniform" if tokens == noise == "uniform" else "tables",
         "noise_tokens": "" if tokens == noise else "tables",
-        "embedding": law.static(),
-        "embedding_out": None if law == out else out.static(),
-        "batched": of["batch"] is not None,
-        "exact_sizes": not _is_padded(optimizer),
-        "repeats": of["first_steps"] > 1,
-        "noisy": of["label_noise"] > 0,
+        "embedding": law.static,
+        "embedding_out": None if law == out else out.static,
+        "batched": point.batch is not None,
+        "groups": may_group_steps(point),
+        "exact_sizes": bool(point.optimizer and not point.optimizer.padding_safe),
+        "repeats": point.first_steps > 1,
+        "noisy": point.label_noise > 0,
     }
-    return Shape(V, d, m, form=form, groups=groups, **fields)
