@@ -377,10 +377,6 @@ class Training:
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
-        if point.steps < RECIPE_STEPS and not point.trains_on:
-            allowed = f"from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
-            where = f"steps >= {RECIPE_STEPS}"
-            yield _clash(point, "steps", ["start"], allowed, where)
         if not point.trains_on:
             return
         if point.lr is None:
@@ -515,8 +511,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """
         stored = self.__dict__
         for name, of in SAME_AS.items():
-            stored[of] = getattr(self, of)
-            stored[name] = getattr(self, name) or stored[of]
+            stored[name] = getattr(self, name) or getattr(self, of)
         if self.m == 0:
             stored["activation"] = NO_ACTIVATION
         scale = gamma_per_kappa(self.L, self.V, self.eta, self.first_steps)
@@ -527,10 +522,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             stored["kappa"] = self.gamma / scale
         if self.gamma2 is None:
             stored["gamma2"] = self.gamma
-        if not self.trains_on:
+        if self.further_steps <= 0:
             for name in TRAINING:
                 stored.pop(name, None)
-            stored["steps"] = RECIPE_STEPS
             return
         stored["optimizer"] = self.optimizer or find_law(OptimizerLaw, "sgd")
         stored["trains"] = self.trains or "VW"
@@ -565,7 +559,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """Whether an optimiser makes further steps, after the recipe or in place of
         it.
         """
-        return self.further_steps > 0
+        return self.optimizer is not None
 
     @property
     def recorded_steps(self) -> tuple[int, ...]:
@@ -607,8 +601,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {name: plain(getattr(self, name)) for name in FIELDS}
 
     def identity(self) -> dict[str, object]:
-        """Returns a dict from field name to value. It contains the fields that enter
-        the id.
+        """Returns a dict from field name to plain value. It contains the fields that
+        enter the id. A float is a text with 12 significant digits.
 
         These are the fields in IN_ID, those of further steps if there are such steps,
         and all other fields that are off their default. A field that a later version
@@ -617,28 +611,31 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         identity = {}
         for name in _names_in_id(self.unusual_fields, self.trains_on):
             value = getattr(self, name)
-            identity[name] = value.identity() if isinstance(value, Law) else value
+            if isinstance(value, Law):
+                value = value.identity()
+            elif isinstance(value, float):
+                value = to_12_digits(value)
+            identity[name] = value
         return identity
 
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
-        stored = self.__dict__
-        return unknown_names({name: stored[name] for name in FIELDS if name in stored})
+        usual = [] if self.m else ["activation"]
+        for name, of in SAME_AS.items():
+            if getattr(self, name) == getattr(self, of):
+                usual.append(name)
+        return _unusual(tuple(self.__dict__), *usual)
 
     @cached_property
     def point_id(self) -> str:
         """The id of the point, 16 hex digits. It is a hash of the problem that is
         solved, and does not depend on the method or the machine.
 
-        The id is the start of the sha256 of the canonical JSON of `identity`, with
-        floats rounded to 12 significant digits.
+        The id is the start of the sha256 of the canonical JSON of `identity`.
         """
-        science = self.identity()
-        for name, value in science.items():
-            if isinstance(value, float):
-                science[name] = to_12_digits(value)
-        return hashlib.sha256(_as_json(science).encode()).hexdigest()[:16]
+        text = _as_json(self.identity())
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def draws_id(self) -> str:
@@ -711,18 +708,26 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return other
 
 
-_as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @cache
-def _names_in_id(unusual: tuple[str, ...], trains_on: bool) -> frozenset[str]:
-    """Returns the names of the fields that enter the id of a point. The arguments are
-    its attributes.
+def _unusual(stored: tuple[str, ...], *usual: str) -> tuple[str, ...]:
+    """Returns the fields among the stored attributes of a point, in order, without
+    those that are usual although they are stored.
+    """
+    return tuple(name for name in FIELDS if name in stored and name not in usual)
+
+
+@cache
+def _names_in_id(unusual: tuple[str, ...], trains_on: bool) -> list[str]:
+    """Returns the names of the fields that enter the id of a point, sorted. The
+    arguments are its attributes.
     """
     names = IN_ID.union(unusual)
     if trains_on:
         names |= _FURTHER
-    return names - {"kappa"}
+    return sorted(names - {"kappa"})
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, Any]:
@@ -738,10 +743,12 @@ def _checked(given: Mapping[str, object]) -> dict[str, Any]:
         if value is DEFAULTS[name]:
             continue
         if isinstance(value, (int, float)):
-            checked[name], more = _checked_number(name, value, has_many)
+            value, more = _checked_number(name, value, has_many)
             problems += more
         else:
-            checked[name] = checked_field(name, value, has_many, problems)
+            value = checked_field(name, value, has_many, problems)
+        if value != DEFAULTS[name]:
+            checked[name] = value
     if None not in (given.get("kappa"), given.get("gamma")):
         both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
         message = f"got {both}; give one, the other follows"
@@ -807,10 +814,11 @@ def unknown_names(
 
 
 def _is_default(name: str, value: Any) -> bool:
-    default = DEFAULTS.get(name, MISSING)
-    if value is None or value is default or value != value:
+    if value is None or value != value:
         return True
-    return value == default or (name == "activation" and value == "none")
+    if name == "activation" and value == "none":
+        return True
+    return name in FIELDS and value == FIELDS[name].default
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
@@ -824,7 +832,12 @@ def _uncovered(point: Point) -> Iterable[Problem]:
     The problem is about the first field that is off its default and that the part does
     not cover.
     """
-    for part, name in _parts_without(point.unusual_fields, point.trains_on).items():
+    off = point.unusual_fields
+    taken = {*off, "steps"} if point.trains_on else off
+    for part, covered in COVERED.items():
+        if covered.issuperset(off) or (part in FIELDS and part not in taken):
+            continue
+        name = next(name for name in off if name not in covered)
         usual = _usual(name)
         if part in FIELDS:
             got = f"{_got_with(point, part, [name])}; allowed where {usual}"
@@ -833,20 +846,6 @@ def _uncovered(point: Point) -> Iterable[Problem]:
             got = shown(plain(getattr(point, name)))
             message = f"got {got}; allowed where {usual}, all that {part} cover"
             yield Problem(name, message, usual)
-
-
-@cache
-def _parts_without(unusual: tuple[str, ...], trains_on: bool) -> dict[str, str]:
-    """Returns a dict from each part that does not cover a point to the first field that
-    it does not cover. The arguments are attributes of the point.
-    """
-    taken = {*unusual, "steps"} if trains_on else unusual
-    without = {}
-    for part, covered in COVERED.items():
-        lacking = [name for name in unusual if name not in covered]
-        if lacking and (part in taken or part not in FIELDS):
-            without[part] = lacking[0]
-    return without
 
 
 def _usual(name: str) -> str:
