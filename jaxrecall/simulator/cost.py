@@ -13,18 +13,12 @@ an MLP.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..model.point import (
-    BLOCK,
-    REDRAWS,
-    TRAINS,
-    Point,
-    first_step,
-    recorded_steps,
-)
+from ..model.point import BLOCK, REDRAWS, TRAINS, Point
 from .program_shape import (
     LABELS,
     LIGHT_RUN,
@@ -81,34 +75,24 @@ class Amount(NamedTuple):
         return self.flops / FLOPS_A_SECOND + self.tokens / TOKENS_A_SECOND
 
 
-class Work(NamedTuple):
-    """The values of a point on which the cost of its runs depends.
+Work = namedtuple(
+    "Work",
+    "N is_stored V L n_test recorded_steps further_steps first_steps fresh_batches"
+    " batch in_the_limit",
+)
+"""The values of a point on which the cost of its runs depends. Many points of a grid
+have the same work.
 
-    Many points of a grid have the same work. N is rounded up where only the rounded
-    number matters.
-    """
-
-    N: int
-    is_stored: bool
-    """Whether a run stores its mean values for several first steps."""
-
-    V: int
-    L: int
-    n_test: int
-    steps: int
-    first_steps: int
-    fresh_batches: bool
-    batch: int | None
-    in_the_limit: tuple[str, ...]
-
-    @staticmethod
-    def of(point: Point) -> Work:
-        N = point.N if point.trains_on else rounded_up(point.N, BLOCK)
-        is_stored = point.N * point.d <= STORED_VALUES
-        return Work(N, is_stored, *_others(point))
-
+N is rounded up where only the rounded number matters. `is_stored` tells whether a run
+stores its mean values for several first steps. The others are attributes of the point.
+"""
 
 _others = attrgetter(*Work._fields[2:])
+
+
+def work_of(point: Point) -> Work:
+    N = point.N if point.trains_on else rounded_up(point.N, BLOCK)
+    return Work(N, point.N * point.d <= STORED_VALUES, *_others(point))
 
 
 @lru_cache(2**16)
@@ -133,8 +117,7 @@ def amount(shape: Shape, work: Work) -> Amount:
 
 def _evaluation(shape: Shape, work: Work) -> Amount:
     """The cost of drawing embeddings and of computing metrics."""
-    V, d, m = shape.V, shape.d, shape.m
-    n_rows = len(recorded_steps(shape.start, work.steps))
+    V, d, m, n_rows = shape.V, shape.d, shape.m, len(work.recorded_steps)
     n_test = n_rows * rounded_up(work.n_test, BLOCK)
     evaluated = n_test + n_rows * rounded_up(min(work.N, work.n_test), BLOCK)
     labels = evaluated * rounded_up(work.V, LABELS)
@@ -238,8 +221,7 @@ def _further_steps(shape: Shape, work: Work) -> Amount:
 
     The backward pass costs twice as much as the forward pass.
     """
-    V, d, m, K = shape.V, shape.d, shape.m, shape.pool
-    steps = work.steps - first_step(shape.start)
+    V, d, m, K, steps = shape.V, shape.d, shape.m, shape.pool, work.further_steps
     of_logits = 2 * V * d + 4 * m * d  # flops of one sample
     update = 6 * V * d * (m or d)
     if K:

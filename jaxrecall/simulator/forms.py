@@ -123,19 +123,12 @@ FORMS: dict[str, Form] = {
 }
 
 
-def source_for(point: Point) -> str:
-    """The name of the source of samples in the exact form of the point."""
-    if point.is_memory:
-        return "memory"
-    return "stream" if point.pool is None else "pool"
-
-
 def form_for(point: Point, V: int) -> Form:
     """The cheapest form that covers the point, in a program with V padded tokens."""
-    source, shortcut = source_for(point), _shortcut_may_pay(point)
-    if source == "memory":
+    if point.is_memory:
         return FORMS["memory"]
-    if source == "pool":
+    shortcut = _shortcut_may_pay(point)
+    if point.pool is not None:
         return FORMS["pool" if shortcut else "pool-full"]
     fits_counts = point.N * point.L < 2**31  # counts of tokens are 32-bit
     if not shortcut or not fits_counts:

@@ -152,7 +152,7 @@ def make_plan(
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
-    n = dict(zip(seeds, map(len, seeds.values()), strict=True))
+    n = {point: len(of_point) for point, of_point in seeds.items()}
     chunks, peaks, flops, n_cores = [], {}, 0.0, cores()
     groups = grouped(n, program or simulator.programs(n).__getitem__)
     for each, points in sorted(groups.items()):

@@ -24,7 +24,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 
 from ...cli.command import absolute
@@ -32,13 +31,12 @@ from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.columns import Declarations, own_columns
 from ...model.law_parameters import parameter_columns
 from ...model.laws.array import paths_from, with_hashes
-from ...model.laws.law import plain
 from ...model.point import Point
 from ...model.values import as_plain
 from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RecallSimulator
-from .axes import AnyPoint, Names, law_parameters
+from .axes import AnyPoint, Names, law_parameters, plain
 from .document import Document, NamedValues, Plain, read_document, without
 from .expand import SearchLine, expand
 from .file import (
@@ -362,7 +360,8 @@ def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> NamedV
 
 def _values(points: Iterable[AnyPoint], name: str) -> set[Plain]:
     """Returns the values of a field at the points."""
-    return set(map(plain, set(map(attrgetter(name), points))))
+    distinct = {getattr(point, name) for point in points}
+    return set(map(plain, distinct))
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Plain:

@@ -327,7 +327,7 @@ class _ExpandedBlock:
         arguments = {}
         for name in self._settable:
             value = candidate.values[name]
-            if value is not None and value is not self.names.defaults.get(name):
+            if value is not None:
                 arguments[name] = value
         for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:
@@ -342,10 +342,9 @@ class _ExpandedBlock:
         """The fields, and parameters of laws, that points of the block may have off
         their defaults, in the order of the values of a point.
         """
-        settable = []
+        settable, usual = [], self.names.defaults
         for name, value in (self.start | self.locations).items():
-            is_usual = value is None or value is self.names.defaults.get(name)
-            if name in self.names and not is_usual:
+            if name in self.names and value not in (None, usual.get(name)):
                 settable.append(name)
         return settable
 

@@ -20,7 +20,7 @@ from ...model.laws import Law
 from ...model.laws.law import class_name
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...model.source import source_digest
-from ...simulator.cost import Work, amount, peak_bytes
+from ...simulator.cost import amount, peak_bytes, work_of
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Outcomes, Program, Room
@@ -100,7 +100,7 @@ class RecallSimulator(Simulator):
         return {**merged(points)}
 
     def cost(self, program: Shape, point: Point) -> Cost:
-        takes = amount(program, Work.of(point))
+        takes = amount(program, work_of(point))
         return Cost(takes.seconds, takes.flops, peak_bytes(program))
 
     def width(self, program: Shape, seconds: float, room: Room) -> int:
