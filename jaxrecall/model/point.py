@@ -412,13 +412,24 @@ class Evaluation:
     )
 
 
-IN_ID = frozenset(
-    (
-        *("root_seed", "V", "N", "L", "fresh_batches", "streams"),
-        *("d", "m", "embedding", "activation", "trigger_in_value"),
-        *("eta", "gamma", "gamma2", "exact", "n_test"),
-    )
-)
+IN_ID = {
+    "root_seed",
+    "V",
+    "N",
+    "L",
+    "fresh_batches",
+    "streams",
+    "d",
+    "m",
+    "embedding",
+    "activation",
+    "trigger_in_value",
+    "eta",
+    "gamma",
+    "gamma2",
+    "exact",
+    "n_test",
+}
 """The fields that enter the id of every point. All other fields enter it if they are
 off their default.
 """
@@ -625,7 +636,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         for name, of in SAME_AS.items():
             if getattr(self, name) == getattr(self, of):
                 usual.append(name)
-        return _unusual(tuple(self.__dict__), *usual)
+        stored = self.__dict__
+        off = [name for name in FIELDS if name in stored and name not in usual]
+        return tuple(off)
 
     @cached_property
     def point_id(self) -> str:
@@ -709,14 +722,6 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
-
-
-@cache
-def _unusual(stored: tuple[str, ...], *usual: str) -> tuple[str, ...]:
-    """Returns the fields among the stored attributes of a point, in order, without
-    those that are usual although they are stored.
-    """
-    return tuple(name for name in FIELDS if name in stored and name not in usual)
 
 
 @cache

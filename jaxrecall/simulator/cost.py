@@ -92,7 +92,8 @@ _others = attrgetter(*Work._fields[2:])
 
 def work_of(point: Point) -> Work:
     N = point.N if point.trains_on else rounded_up(point.N, BLOCK)
-    return Work(N, point.N * point.d <= STORED_VALUES, *_others(point))
+    is_stored = not point.fresh_batches and point.N * point.d <= STORED_VALUES
+    return Work(N, is_stored, *_others(point))
 
 
 @lru_cache(2**16)
@@ -146,8 +147,7 @@ def _stream(shape: Shape, work: Work) -> Amount:
     # steps 1, 2, ... of the first steps compute the softmax once more
     repeated = (work.first_steps - 1) * rounded_up(work.N, BLOCK)
     # the recipe reads the tokens of a sample three times, and a first step once
-    is_stored = work.is_stored and not work.fresh_batches
-    drawn = samples * work.L + (0 if is_stored else repeated * work.L // 3)
+    drawn = samples * work.L + (0 if work.is_stored else repeated * work.L // 3)
     each = 5 + exact + 2 * EXPONENTIAL + ROW * (3 if exact else 4) * d
     streamed = Amount(samples * 8 * m * d, each * drawn + UNIT * 3 * samples * m)
     if exact:

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..model.laws import Law, TokenLaw
+from ..model.laws import TokenLaw
 from ..model.laws.tokens import token_probabilities
 from ..model.point import EVALUATION, Point
 from ..model.values import Numbers
@@ -189,8 +189,8 @@ def step2_error(point: Point) -> float:
     the tolerance or more, at least 97 % were rejected. If the expected error was half
     the tolerance, under 1 % were rejected.
     """
-    gain = _gain(point.activation, *point.embedding_laws)
-    if not gain:
+    isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
+    if point.activation not in GAIN or not isotropic:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
     alike, of_noise = map(_chance_of_equal_tokens, point.token_laws, (point.V, point.V))
@@ -203,14 +203,7 @@ def step2_error(point: Point) -> float:
     largest2 = q**6 * (of_tokens + 4 * of_noise_counts) + q_labels**4 * of_labels
     row2 = (1 + 1 / (alike * d)) * (of_tokens + of_noise_counts + of_labels * alike)
     linear = eta / point.V * largest2 / sqrt(row2) * sqrt(phi2) * q_labels**-2.2
-    return gain * linear + 4 * eta * eta * phi2 * row2
-
-
-@lru_cache(1024)
-def _gain(activation: Law, *embeddings: Law) -> float:
-    """The entry of GAIN, or 0 if no error is predicted for these laws."""
-    isotropic = {*embeddings} <= {"gaussian", "sphere"}
-    return isotropic * GAIN.get(str(activation), 0.0)
+    return GAIN[str(point.activation)] * linear + 4 * eta * eta * phi2 * row2
 
 
 @lru_cache(1024)

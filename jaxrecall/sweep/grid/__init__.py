@@ -36,7 +36,7 @@ from ...model.values import as_plain
 from ..simulators import Program
 from ..simulators.custom import Simulator, add_to_path, named
 from ..simulators.shipped import RecallSimulator
-from .axes import AnyPoint, Names, law_parameters, plain
+from .axes import AnyPoint, Names, law_parameters
 from .document import Document, NamedValues, Plain, read_document, without
 from .expand import SearchLine, expand
 from .file import (
@@ -311,7 +311,7 @@ def _varying(
     values = {name: set[Plain]() for name in written}
     for name in written:
         if name in names.fields and name not in names.laws:
-            values[name] = _values(points, name)
+            values[name] = {getattr(point, name) for point in points}
             continue
         for point in points:
             for column, value in _columns_of(names, point, name).items():
@@ -352,16 +352,10 @@ def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> NamedV
     fixed = {}
     for name in dict.fromkeys(file.base) | file.written:
         if name in names.fields:
-            values = _values(points, name)
+            values = {names.value(point, name) for point in points}
             if len(values) == 1:
                 fixed[name] = values.pop()
     return fixed
-
-
-def _values(points: Iterable[AnyPoint], name: str) -> set[Plain]:
-    """Returns the values of a field at the points."""
-    distinct = {getattr(point, name) for point in points}
-    return set(map(plain, distinct))
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Plain:

@@ -324,10 +324,9 @@ class _ExpandedBlock:
         """
         if candidate.point is not None or candidate.problems:
             return
-        arguments = {}
-        for name in self._settable:
-            value = candidate.values[name]
-            if value is not None:
+        arguments, usual = {}, self.names.defaults
+        for name, value in candidate.values.items():
+            if value is not usual.get(name) and name in self.names:
                 arguments[name] = value
         for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:
@@ -336,17 +335,6 @@ class _ExpandedBlock:
             candidate.point = self.names.simulator.point(arguments)
         except PointError as error:
             candidate.problems += error.problems
-
-    @cached_property
-    def _settable(self) -> list[str]:
-        """The fields, and parameters of laws, that points of the block may have off
-        their defaults, in the order of the values of a point.
-        """
-        settable, usual = [], self.names.defaults
-        for name, value in (self.start | self.locations).items():
-            if name in self.names and value not in (None, usual.get(name)):
-                settable.append(name)
-        return settable
 
     @cached_property
     def locations(self) -> dict[str, Location]:
