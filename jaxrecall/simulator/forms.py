@@ -138,12 +138,12 @@ def form_for(point: Point, V: int) -> Form:
 
 def _shortcut_may_pay(point: Point) -> bool:
     """Whether a shortcut is allowed, covers the point, and is likely to be accepted."""
-    if point.start == "zero" or not _is_covered(point):
+    if point.start == "zero" or not _is_covered(point, KNOWN):
         return False
     return step2_error(point) <= TOLERANCE[0]
 
 
-def _is_covered(point: Point, known: frozenset[str] = KNOWN) -> bool:
+def _is_covered(point: Point, known: frozenset[str]) -> bool:
     return point.exact == "guarded" and known.issuperset(point.unusual_fields)
 
 
