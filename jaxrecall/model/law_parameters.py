@@ -29,12 +29,15 @@ def make_point(values: Mapping[str, Any]) -> Point:
         PointError: a field is not allowed, as for `Point`, or the law lacks a
             parameter.
     """
-    fields = {name: value for name, value in values.items() if "." not in name}
+    fields = dict(values)
     parameters: dict[str, dict[str, object]] = {}
     problems = []
     named = set()
     for name, value in values.items():
-        if name in fields or value is None:
+        if "." not in name:
+            continue
+        del fields[name]
+        if value is None:
             continue
         field, _, parameter = name.partition(".")
         named.add(name)

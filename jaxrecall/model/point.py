@@ -377,10 +377,6 @@ class Training:
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
-        if point.steps < RECIPE_STEPS and not point.trains_on:
-            allowed = f"from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
-            where = f"steps >= {RECIPE_STEPS}"
-            yield _clash(point, "steps", ["start"], allowed, where)
         if not point.trains_on:
             return
         if point.lr is None:
@@ -416,16 +412,29 @@ class Evaluation:
     )
 
 
-IN_ID = frozenset(
-    (
-        *("root_seed", "V", "N", "L", "fresh_batches", "streams"),
-        *("d", "m", "embedding", "activation", "trigger_in_value"),
-        *("eta", "gamma", "gamma2", "exact", "n_test"),
-    )
-)
+IN_ID = {
+    "root_seed",
+    "V",
+    "N",
+    "L",
+    "fresh_batches",
+    "streams",
+    "d",
+    "m",
+    "embedding",
+    "activation",
+    "trigger_in_value",
+    "eta",
+    "gamma",
+    "gamma2",
+    "exact",
+    "n_test",
+}
 """The fields that enter the id of every point. All other fields enter it if they are
 off their default.
 """
+
+NO_ACTIVATION = NoActivation()
 
 KAPPA = 100.0
 """The default of kappa if neither kappa nor gamma is given."""
@@ -513,10 +522,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """
         stored = self.__dict__
         for name, of in SAME_AS.items():
-            stored[of] = getattr(self, of)
-            stored[name] = getattr(self, name) or stored[of]
+            stored[name] = getattr(self, name) or getattr(self, of)
         if self.m == 0:
-            stored["activation"] = NoActivation()
+            stored["activation"] = NO_ACTIVATION
         scale = gamma_per_kappa(self.L, self.V, self.eta, self.first_steps)
         if self.gamma is None:
             stored["kappa"] = KAPPA if self.kappa is None else self.kappa
@@ -525,10 +533,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             stored["kappa"] = self.gamma / scale
         if self.gamma2 is None:
             stored["gamma2"] = self.gamma
-        if not self.trains_on:
+        if self.further_steps <= 0:
             for name in TRAINING:
                 stored.pop(name, None)
-            stored["steps"] = RECIPE_STEPS
             return
         stored["optimizer"] = self.optimizer or find_law(OptimizerLaw, "sgd")
         stored["trains"] = self.trains or "VW"
@@ -563,7 +570,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """Whether an optimiser makes further steps, after the recipe or in place of
         it.
         """
-        return self.further_steps > 0
+        return self.optimizer is not None
 
     @property
     def recorded_steps(self) -> tuple[int, ...]:
@@ -605,41 +612,42 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return {name: plain(getattr(self, name)) for name in FIELDS}
 
     def identity(self) -> dict[str, object]:
-        """Returns a dict from field name to value. It contains the fields that enter
-        the id.
+        """Returns a dict from field name to plain value. It contains the fields that
+        enter the id. A float is a text with 12 significant digits.
 
         These are the fields in IN_ID, those of further steps if there are such steps,
         and all other fields that are off their default. A field that a later version
         adds therefore changes no id. kappa never enters, because gamma determines it.
         """
-        names = IN_ID.union(self.unusual_fields)
-        if self.trains_on:
-            names |= _FURTHER
         identity = {}
-        for name in names - {"kappa"}:
+        for name in _names_in_id(self.unusual_fields, self.trains_on):
             value = getattr(self, name)
-            identity[name] = value.identity() if isinstance(value, Law) else value
+            if isinstance(value, Law):
+                value = value.identity()
+            elif isinstance(value, float):
+                value = to_12_digits(value)
+            identity[name] = value
         return identity
 
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
+        usual = [] if self.m else ["activation"]
+        for name, of in SAME_AS.items():
+            if getattr(self, name) == getattr(self, of):
+                usual.append(name)
         stored = self.__dict__
-        return unknown_names({name: stored[name] for name in FIELDS if name in stored})
+        off = [name for name in FIELDS if name in stored and name not in usual]
+        return tuple(off)
 
     @cached_property
     def point_id(self) -> str:
         """The id of the point, 16 hex digits. It is a hash of the problem that is
         solved, and does not depend on the method or the machine.
 
-        The id is the start of the sha256 of the canonical JSON of `identity`, with
-        floats rounded to 12 significant digits.
+        The id is the start of the sha256 of the canonical JSON of `identity`.
         """
-        science = self.identity()
-        for name, value in science.items():
-            if isinstance(value, float):
-                science[name] = to_12_digits(value)
-        text = json.dumps(science, sort_keys=True, separators=(",", ":"))
+        text = _as_json(self.identity())
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
@@ -713,6 +721,20 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return other
 
 
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@cache
+def _names_in_id(unusual: tuple[str, ...], trains_on: bool) -> list[str]:
+    """Returns the names of the fields that enter the id of a point, sorted. The
+    arguments are its attributes.
+    """
+    names = IN_ID.union(unusual)
+    if trains_on:
+        names |= _FURTHER
+    return sorted(names - {"kappa"})
+
+
 def _checked(given: Mapping[str, object]) -> dict[str, Any]:
     """Returns a dict with the checked values of the given fields, without those at
     their default.
@@ -725,11 +747,13 @@ def _checked(given: Mapping[str, object]) -> dict[str, Any]:
     for name, value in {**REQUIRED, **given}.items():
         if value is DEFAULTS[name]:
             continue
-        if isinstance(value, int | float):
-            checked[name], more = _checked_number(name, value, has_many)
+        if isinstance(value, (int, float)):
+            value, more = _checked_number(name, value, has_many)
             problems += more
         else:
-            checked[name] = checked_field(name, value, has_many, problems)
+            value = checked_field(name, value, has_many, problems)
+        if value != DEFAULTS[name]:
+            checked[name] = value
     if None not in (given.get("kappa"), given.get("gamma")):
         both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
         message = f"got {both}; give one, the other follows"
@@ -816,8 +840,7 @@ def _uncovered(point: Point) -> Iterable[Problem]:
     off = point.unusual_fields
     taken = {*off, "steps"} if point.trains_on else off
     for part, covered in COVERED.items():
-        is_taken = part in taken or part not in FIELDS
-        if covered.issuperset(off) or not is_taken:
+        if covered.issuperset(off) or (part in FIELDS and part not in taken):
             continue
         name = next(name for name in off if name not in covered)
         usual = _usual(name)

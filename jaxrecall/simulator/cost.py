@@ -13,7 +13,9 @@ an MLP.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..model.point import BLOCK, REDRAWS, TRAINS, Point
@@ -73,58 +75,79 @@ class Amount(NamedTuple):
         return self.flops / FLOPS_A_SECOND + self.tokens / TOKENS_A_SECOND
 
 
-def amount(shape: Shape, point: Point) -> Amount:
-    """The cost of one run of the point in the program of `shape`.
+Work = namedtuple(
+    "Work",
+    "N is_stored V L n_test recorded_steps further_steps first_steps fresh_batches"
+    " batch in_the_limit",
+)
+"""The values of a point on which the cost of its runs depends. Many points of a grid
+have the same work.
+
+N is rounded up where only the rounded number matters. `is_stored` tells whether a run
+stores its mean values for several first steps. The others are attributes of the point.
+"""
+
+_others = attrgetter(*Work._fields[2:])
+
+
+def work_of(point: Point) -> Work:
+    N = point.N if point.trains_on else rounded_up(point.N, BLOCK)
+    is_stored = not point.fresh_batches and point.N * point.d <= STORED_VALUES
+    return Work(N, is_stored, *_others(point))
+
+
+@lru_cache(2**16)
+def amount(shape: Shape, work: Work) -> Amount:
+    """The cost of one run of a point with this work in the program of `shape`.
 
     All further steps are assumed to read samples, because it is unknown before the run
     whether attention will be locked.
     """
-    total = _evaluation(shape, point)
+    total = _evaluation(shape, work)
     if shape.start != "zero":
-        recipe = RECIPES[shape.trained_by.source](shape, point)
+        recipe = RECIPES[shape.trained_by.source](shape, work)
         total += recipe
         if shape.diagnose and shape.m:  # each redraw repeats two of the three steps
             total += recipe.times(REDRAWS * 2 / 3)
     if shape.optimizer:
-        total += _further_steps(shape, point)
+        total += _further_steps(shape, work)
     if shape.light:
         total = Amount(total.flops, total.tokens * LIGHT_RUN)
     return total.times(QUICK_RUN) if shape.quick else total
 
 
-def _evaluation(shape: Shape, point: Point) -> Amount:
+def _evaluation(shape: Shape, work: Work) -> Amount:
     """The cost of drawing embeddings and of computing metrics."""
-    V, d, m, n_rows = shape.V, shape.d, shape.m, len(point.recorded_steps)
-    n_test = n_rows * rounded_up(point.n_test, BLOCK)
-    evaluated = n_test + n_rows * rounded_up(min(point.N, point.n_test), BLOCK)
-    labels = evaluated * rounded_up(point.V, LABELS)
-    products = (n_rows if point.trains_on else 1) * 4 * V * d * (V + (2 * m or 2 * d))
+    V, d, m, n_rows = shape.V, shape.d, shape.m, len(work.recorded_steps)
+    n_test = n_rows * rounded_up(work.n_test, BLOCK)
+    evaluated = n_test + n_rows * rounded_up(min(work.N, work.n_test), BLOCK)
+    labels = evaluated * rounded_up(work.V, LABELS)
+    products = (n_rows if shape.optimizer else 1) * 4 * V * d * (V + (2 * m or 2 * d))
     flops = 2 * labels * d + evaluated * 4 * m * d + products
     tokens = RUN + NORMAL * (2 * V + m) * d + UNIT * (evaluated * m + labels)
     if shape.decoders:
         tokens += DECODED * (V**3 + 4 * d**3 + 4 * V * d * (V + d))
     if not shape.pool:
-        return Amount(flops, tokens + evaluated * point.L * (1 + ROW * d))
+        return Amount(flops, tokens + evaluated * work.L * (1 + ROW * d))
     # tokens are drawn and counted
     counts = evaluated * V
-    if "test" in point.in_the_limit:
+    if "test" in work.in_the_limit:
         tokens += NORMAL * n_test * V
     else:
-        tokens += 2 * n_test * (point.L - 1)
+        tokens += 2 * n_test * (work.L - 1)
     return Amount(flops + 2 * counts * d, tokens + EXPONENTIAL * counts)
 
 
-def _stream(shape: Shape, point: Point) -> Amount:
+def _stream(shape: Shape, work: Work) -> Amount:
     """The cost of the first steps over samples, if attention is not locked. Locked
     attention costs less.
     """
     V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d
-    exact, samples = shape.trained_by.exact, rounded_up(point.N, TILE)
+    exact, samples = shape.trained_by.exact, rounded_up(work.N, TILE)
     # steps 1, 2, ... of the first steps compute the softmax once more
-    repeated = (point.first_steps - 1) * rounded_up(point.N, BLOCK)
+    repeated = (work.first_steps - 1) * rounded_up(work.N, BLOCK)
     # the recipe reads the tokens of a sample three times, and a first step once
-    is_stored = not point.fresh_batches and point.N * point.d <= STORED_VALUES
-    drawn = samples * point.L + (0 if is_stored else repeated * point.L // 3)
+    drawn = samples * work.L + (0 if work.is_stored else repeated * work.L // 3)
     each = 5 + exact + 2 * EXPONENTIAL + ROW * (3 if exact else 4) * d
     streamed = Amount(samples * 8 * m * d, each * drawn + UNIT * 3 * samples * m)
     if exact:
@@ -135,38 +158,38 @@ def _stream(shape: Shape, point: Point) -> Amount:
     return streamed + _softmax_bounds(shape)
 
 
-def _counts(shape: Shape, point: Point) -> Amount:
+def _counts(shape: Shape, work: Work) -> Amount:
     """The cost of the three steps over co-occurrence counts of tokens."""
-    V, d, drawn = shape.V, shape.d, rounded_up(point.N, TILE) * point.L
+    V, d, drawn = shape.V, shape.d, rounded_up(work.N, TILE) * work.L
     tokens = V**2 + (11 + 2 * EXPONENTIAL) * drawn
     return Amount(8 * V * d * (V + d), tokens) + _softmax_bounds(shape)
 
 
-def _pool(shape: Shape, point: Point) -> Amount:
+def _pool(shape: Shape, work: Work) -> Amount:
     """The cost of the first steps over all pairs of a token and a noise sequence. Words
     are drawn one by one, or counts in the Gaussian limit.
     """
-    V, d, m, K, pool = shape.V, shape.d, shape.m, shape.pool, point.pool or 0
-    batches, counts = 3 if point.fresh_batches else 1, NORMAL * point.V * pool
-    samples, noise = 3 * rounded_up(point.N, TILE), 2 * rounded_up(pool, BLOCK)
-    words = counts if "samples" in point.in_the_limit else samples
-    words += counts if "noise" in point.in_the_limit else noise * (point.L - 1)
+    V, d, m, K = shape.V, shape.d, shape.m, shape.pool
+    batches, counts = 3 if work.fresh_batches else 1, NORMAL * work.V * K
+    samples, noise = 3 * rounded_up(work.N, TILE), 2 * rounded_up(K, BLOCK)
+    words = counts if "samples" in work.in_the_limit else samples
+    words += counts if "noise" in work.in_the_limit else noise * (work.L - 1)
     flops = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
     each = EXPONENTIAL * 9 + UNIT * 3 * m
     # the backward pass computes the softmax of the pairs again
-    n_softmax = 2 * (point.first_steps - 1) * V * K
+    n_softmax = 2 * (work.first_steps - 1) * V * K
     pairs = Amount(flops, batches * words + V * K * each)
     if shape.trained_by.exact:
         return pairs + _softmax(shape, n_softmax + 4 * V * K)
     return pairs + _softmax(shape, n_softmax) + _softmax_bounds(shape)
 
 
-def _memory(shape: Shape, point: Point) -> Amount:
+def _memory(shape: Shape, work: Work) -> Amount:
     """The cost of the first steps over weighted tokens at L = 1."""
-    draws = 6 * rounded_up(point.N, TILE)
-    if point.in_the_limit:
-        draws = NORMAL * point.V
-    return Amount(0, draws) + _softmax(shape, point.first_steps * shape.V)
+    draws = 6 * rounded_up(work.N, TILE)
+    if work.in_the_limit:
+        draws = NORMAL * work.V
+    return Amount(0, draws) + _softmax(shape, work.first_steps * shape.V)
 
 
 RECIPES = {"stream": _stream, "counts": _counts, "pool": _pool, "memory": _memory}
@@ -193,12 +216,12 @@ def _softmax_bounds(shape: Shape) -> Amount:
     return Amount(side**2 * (22 * side + outer))
 
 
-def _further_steps(shape: Shape, point: Point) -> Amount:
+def _further_steps(shape: Shape, work: Work) -> Amount:
     """The cost of further steps.
 
     The backward pass costs twice as much as the forward pass.
     """
-    V, d, m, K, steps = shape.V, shape.d, shape.m, shape.pool, point.further_steps
+    V, d, m, K, steps = shape.V, shape.d, shape.m, shape.pool, work.further_steps
     of_logits = 2 * V * d + 4 * m * d  # flops of one sample
     update = 6 * V * d * (m or d)
     if K:
@@ -207,21 +230,21 @@ def _further_steps(shape: Shape, point: Point) -> Amount:
         flops = 4 * pairs * of_logits + tables
         return Amount(flops, pairs * (EXPONENTIAL * 6 + UNIT * 3 * m))
     of_sample = 3 * of_logits + (2 * V * d if trains_rows(shape) else 0)
-    size = rounded_up(point.batch or point.N, BLOCK)
+    size = rounded_up(work.batch or work.N, BLOCK)
     if shape.trained_by.source == "memory":
-        is_drawn = point.batch or (point.fresh_batches and not point.in_the_limit)
+        is_drawn = work.batch or (work.fresh_batches and not work.in_the_limit)
         words = 2 * size if is_drawn else 0
         each = EXPONENTIAL * 6 * V + UNIT * 3 * m
         return Amount(steps * (V * of_sample + update), steps * (words + V * each))
     samples = steps * size
-    n_rows = min(point.L, V + 1)
-    if point.fresh_batches or point.N * n_rows > STORED_TOKENS:
-        n_rows = point.L
+    n_rows = min(work.L, V + 1)
+    if work.fresh_batches or work.N * n_rows > STORED_TOKENS:
+        n_rows = work.L
         # tokens are drawn in the forward pass and again in the backward pass. Each
         # token of a chosen sample costs both output words of the cipher.
-        words = (4 if point.batch else 2) * samples * point.L
+        words = (4 if work.batch else 2) * samples * work.L
     else:
-        words = (1 if n_rows == point.L else COUNT) * point.N * point.L
+        words = (1 if n_rows == work.L else COUNT) * work.N * work.L
     if shape.trains != "V":
         of_sample += 2 * V * d  # keys
     of_token = 5 + EXPONENTIAL * 2 + ROW * d + trains_rows(shape)

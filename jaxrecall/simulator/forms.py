@@ -25,12 +25,13 @@ error are ours.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from ..model.laws import Law
+from ..model.laws import TokenLaw
 from ..model.laws.tokens import token_probabilities
 from ..model.point import EVALUATION, Point
 from ..model.values import Numbers
@@ -122,19 +123,12 @@ FORMS: dict[str, Form] = {
 }
 
 
-def source_for(point: Point) -> str:
-    """The name of the source of samples in the exact form of the point."""
-    if point.is_memory:
-        return "memory"
-    return "stream" if point.pool is None else "pool"
-
-
 def form_for(point: Point, V: int) -> Form:
     """The cheapest form that covers the point, in a program with V padded tokens."""
-    source, shortcut = source_for(point), _shortcut_may_pay(point)
-    if source == "memory":
+    if point.is_memory:
         return FORMS["memory"]
-    if source == "pool":
+    shortcut = _shortcut_may_pay(point)
+    if point.pool is not None:
         return FORMS["pool" if shortcut else "pool-full"]
     fits_counts = point.N * point.L < 2**31  # counts of tokens are 32-bit
     if not shortcut or not fits_counts:
@@ -144,13 +138,12 @@ def form_for(point: Point, V: int) -> Form:
 
 def _shortcut_may_pay(point: Point) -> bool:
     """Whether a shortcut is allowed, covers the point, and is likely to be accepted."""
-    if point.start == "zero" or not _is_covered(point):
+    if point.start == "zero" or not _is_covered(point, KNOWN):
         return False
     return step2_error(point) <= TOLERANCE[0]
 
 
-def _is_covered(point: Point, *also: str) -> bool:
-    known = KNOWN.union(also)
+def _is_covered(point: Point, known: frozenset[str]) -> bool:
     return point.exact == "guarded" and known.issuperset(point.unusual_fields)
 
 
@@ -163,7 +156,7 @@ def may_group_steps(point: Point) -> bool:
         return False
     if point.is_memory:
         return True
-    return _is_covered(point, "first_steps") and point.optimizer.gain < inf
+    return _is_covered(point, KNOWN | {"first_steps"}) and point.optimizer.gain < inf
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
@@ -200,7 +193,7 @@ def step2_error(point: Point) -> float:
     if point.activation not in GAIN or not isotropic:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
-    alike, of_noise = (_chance_of_equal_tokens(point, law) for law in point.token_laws)
+    alike, of_noise = map(_chance_of_equal_tokens, point.token_laws, (point.V, point.V))
     q, q_labels = 1 + sqrt(1 / alike / d), 1 + sqrt(point.V / d)
     trigger = point.trigger_in_value / L**2
     mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # mean square of the mean value
@@ -213,10 +206,11 @@ def step2_error(point: Point) -> float:
     return GAIN[str(point.activation)] * linear + 4 * eta * eta * phi2 * row2
 
 
-def _chance_of_equal_tokens(point: Point, law: Law) -> float:
+@lru_cache(1024)
+def _chance_of_equal_tokens(law: TokenLaw, V: int) -> float:
     """The number sum p^2, which is the probability that two tokens of a law are
     equal.
     """
     if law == "uniform":
-        return 1 / point.V
-    return float(np.sum(token_probabilities(law, point.V) ** 2))
+        return 1 / V
+    return float(np.sum(token_probabilities(law, V) ** 2))

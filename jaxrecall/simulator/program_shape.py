@@ -241,6 +241,9 @@ class Shape:
     def _order(self) -> tuple[Any, ...]:
         return tuple(self._plain(f.name) for f in fields(self))
 
+    def __hash__(self) -> int:
+        return hash(self._order)
+
     def __lt__(self, other: Shape) -> bool:
         return self._order < other._order
 
@@ -378,12 +381,12 @@ def _static_fields(point: Point) -> dict[str, Any]:
     return {name: getattr(point, name) for name in _STATIC} | {
         "pool": point.pool or 0,
         "trains": point.trains or "",
-        "optimizer": point.optimizer and point.optimizer.static(),
-        "activation": point.activation.static(),
+        "optimizer": point.optimizer and point.optimizer.static,
+        "activation": point.activation.static,
         "tokens": "uniform" if tokens == noise == "uniform" else "tables",
         "noise_tokens": "" if tokens == noise else "tables",
-        "embedding": law.static(),
-        "embedding_out": None if law == out else out.static(),
+        "embedding": law.static,
+        "embedding_out": None if law == out else out.static,
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
         "exact_sizes": bool(point.optimizer and not point.optimizer.padding_safe),

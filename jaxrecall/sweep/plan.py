@@ -163,14 +163,14 @@ def make_plan(
     seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
-    n = dict(zip(seeds, map(len, seeds.values()), strict=True))
-    chunks, peaks, flops = [], {}, 0.0
+    n = {point: len(of_point) for point, of_point in seeds.items()}
+    chunks, peaks, flops, n_cores = [], {}, 0.0, cores()
     groups = grouped(n, program or simulator.programs(n).__getitem__)
     for each, points in sorted(groups.items()):
         timed, peaks[each] = [], 0
         for point in points:
             cost = simulator.cost(each, point)
-            seconds = cost.seconds / cores()
+            seconds = cost.seconds / n_cores
             timed += [(Run(point, seed), seconds) for seed in seeds[point]]
             flops += n[point] * cost.flops
             peaks[each] = max(peaks[each], cost.bytes)

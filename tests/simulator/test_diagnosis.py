@@ -26,7 +26,7 @@ from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import REDRAWS
 from jaxrecall.model.reference import three_step
 from jaxrecall.simulator import error_bounds, score_noise
-from jaxrecall.simulator.cost import amount
+from jaxrecall.simulator.cost import amount, work_of
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.rows import noise_columns
 from jaxrecall.sweep import plan
@@ -186,7 +186,7 @@ def test_asking_takes_an_id_and_a_program_of_its_own_that_is_told_to_cost_more()
     assert plan.make_plan(runs, (64, 64, 0)).n_runs == 4
     large = MLP.replace(N=10**5)
     dear, cheap = (
-        amount(Shape.rounded(point), point).seconds
+        amount(Shape.rounded(point), work_of(point)).seconds
         for point in (large, large.replace(diagnose=False))
     )
     assert 4 < dear / cheap < 9

@@ -19,7 +19,7 @@ from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import forward, locked_attention
-from jaxrecall.simulator.cost import amount
+from jaxrecall.simulator.cost import amount, work_of
 from jaxrecall.simulator.program_shape import Shape
 
 LOCKED = yaml.safe_load("""
@@ -210,5 +210,7 @@ def test_plans_expect_weighted_tokens_at_length_one_alone():
     sizes = "{V: 64, N: 1024, d: 64, L: 8, gamma2: 64, embedding: sphere}"
     point = Point(**yaml.safe_load(sizes), kappa=1e4, steps=1000, lr=4)
     memory = point.replace(L=1)
-    grouped, read = (amount(Shape.rounded(each), each) for each in (memory, point))
+    grouped, read = (
+        amount(Shape.rounded(each), work_of(each)) for each in (memory, point)
+    )
     assert 5 * grouped.seconds < read.seconds

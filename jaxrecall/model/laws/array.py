@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -108,8 +108,9 @@ class Array(EmbeddingLaw):
         """Returns the text with the hash of the content in place of the path."""
         return str(replace(self, path=f"#{self.hash}"))
 
+    @cached_property
     def static(self) -> Array:
-        """Returns the law without parameters. One program serves all files, because the
+        """The law without parameters. One program serves all files, because the
         rows are an argument of the program.
         """
         return Array()

@@ -126,9 +126,10 @@ class Law:
         """
         return cls
 
+    @cached_property
     def static(self) -> Self:
-        """Returns the law with default values for its traced parameters. A compiled
-        program depends only on this law.
+        """The law with default values for its traced parameters. A compiled program
+        depends only on this law.
 
         A traced parameter without a default is NaN, which represents any value.
         """

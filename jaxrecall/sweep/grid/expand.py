@@ -324,10 +324,9 @@ class _ExpandedBlock:
         """
         if candidate.point is not None or candidate.problems:
             return
-        arguments = {}
+        arguments, usual = {}, self.names.defaults
         for name, value in candidate.values.items():
-            is_usual = value is None or value is self.names.defaults.get(name)
-            if not is_usual and name in self.names:
+            if value is not usual.get(name) and name in self.names:
                 arguments[name] = value
         for rate, other in self.names.simulator.other_rate.items():
             if rate in self.locations and rate in arguments:

@@ -11,37 +11,40 @@ every share, and also when it is resumed.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
 
 from ...model.point import Point
-from ...simulator.cost import amount
+from ...simulator.cost import Work, amount, work_of
 from ...simulator.program_shape import Shape
 from . import grouped
 
 
 @dataclass
 class PlannedProgram:
-    """A program, and the points that it computes with their numbers of runs."""
+    """A program, the points that it computes, and the number of runs with each
+    work.
+    """
 
     shape: Shape
-    points: dict[Point, int]
+    points: list[Point]
+    runs: Counter[Work]
 
-    def seconds(self) -> float:
-        """Returns the number of seconds that it takes to compile the program and to do
-        the runs.
+    def seconds(self, shape: Shape) -> float:
+        """Returns the number of seconds that it takes to compile a program and to do
+        the runs in it.
         """
-        runs = sum(
-            n * amount(self.shape, each).seconds for each, n in self.points.items()
-        )
-        return runs + self.shape.compile_seconds
+        seconds = sum(n * amount(shape, work).seconds for work, n in self.runs.items())
+        return seconds + shape.compile_seconds
 
     def joined(self, other: PlannedProgram) -> PlannedProgram:
         """Returns one program for the points of both programs."""
         shape = larger(self.shape, other.shape)
-        return PlannedProgram(shape, self.points | other.points)
+        points = self.points + other.points
+        return PlannedProgram(shape, points, self.runs + other.runs)
 
 
 def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
@@ -54,8 +57,10 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
     """
     tight = []
     for shape, of_shape in grouped(points, Shape.tight).items():
-        counts = {point: points[point] for point in of_shape}
-        tight.append(PlannedProgram(shape, counts))
+        runs = Counter[Work]()
+        for point in of_shape:
+            runs[work_of(point)] += points[point]
+        tight.append(PlannedProgram(shape, of_shape, runs))
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
@@ -81,16 +86,15 @@ def cheapest(member: PlannedProgram, fallbacks: Iterable[Shape] = ()) -> Shape:
     fallback may have to be compiled in any case.
     """
     shape = member.shape
-    costs = {shape: member.seconds()}
+    costs = {shape: member.seconds(shape)}
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
         for each in light, replace(light, quick=True):
-            costs[each] = replace(member, shape=each).seconds()
+            costs[each] = member.seconds(each)
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
-            shared = replace(member, shape=other).seconds()
-            costs[other] = shared - 0.5 * other.compile_seconds
+            costs[other] = member.seconds(other) - 0.5 * other.compile_seconds
     return min(costs, key=costs.__getitem__)
 
 
@@ -100,11 +104,13 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
     """
     # each member has a number, because hashing pairs of shapes is slow
     numbered = dict(enumerate(sorted(members, key=lambda member: member.shape)))
-    takes = {i: member.seconds() for i, member in numbered.items()}
+    takes = {i: member.seconds(member.shape) for i, member in numbered.items()}
 
     @cache
     def saved(a: int, b: int) -> float:
-        return takes[a] + takes[b] - numbered[a].joined(numbered[b]).seconds()
+        both = numbered[a].joined(numbered[b])
+        # pairs that save the same time differ by rounding alone
+        return round(takes[a] + takes[b] - both.seconds(both.shape), 6)
 
     left = list(numbered)
     while len(left) > 1:
@@ -118,7 +124,7 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
                 both = numbered[i].joined(both)
                 gone.add(i)
         new = len(numbered)
-        numbered[new], takes[new] = both, both.seconds()
+        numbered[new], takes[new] = both, both.seconds(both.shape)
         left = [i for i in left if i not in gone] + [new]
     return [numbered[i] for i in left]
 

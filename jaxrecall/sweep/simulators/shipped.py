@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ...model.laws import Law
 from ...model.laws.law import class_name
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed
 from ...model.source import source_digest
-from ...simulator.cost import amount, peak_bytes
+from ...simulator.cost import amount, peak_bytes, work_of
 from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Outcomes, Program, Room
@@ -116,7 +117,7 @@ class RecallSimulator(Simulator):
         return {**merged(points)}
 
     def cost(self, program: Shape, point: Point) -> Cost:
-        takes = amount(program, point)
+        takes = amount(program, work_of(point))
         return Cost(takes.seconds, takes.flops, peak_bytes(program))
 
     def start_seconds(self, program: Shape) -> float:
@@ -223,7 +224,8 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
     _check_memory(point)
     if remark := start():
         warnings.warn(remark, UserWarning, stacklevel=2)
-    planned = PlannedProgram(Shape.rounded(point), {point: RUNS_OF_POINT})
+    runs = Counter({work_of(point): RUNS_OF_POINT})
+    planned = PlannedProgram(Shape.rounded(point), [point], runs)
     rows = _rows(point, wanted, cheapest(planned))
     traces = [[_untimed(row) for row in rows[run]] for run in wanted]
     if trace:
