@@ -8,11 +8,12 @@ of the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import numpy as np
 from jax import Array, lax
+from jax.tree_util import register_dataclass
 from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import task
@@ -36,7 +37,9 @@ else:
     Flag = Bool[Traced, "*runs"]
 
 
-class TokenLaws(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class TokenLaws:
     """The law of informative tokens, and the law of noise tokens if the two differ."""
 
     tables: UInt32[Traced, "*runs laws 2 V"]
@@ -53,7 +56,9 @@ class TokenLaws(eqx.Module):
     """
 
 
-class Sampling(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class Sampling:
     """The way in which some items are drawn: one by one, or as counts in the Gaussian
     limit.
     """
@@ -71,7 +76,9 @@ class Sampling(eqx.Module):
         return lax.cond(self.in_the_limit, gaussian, one_by_one)
 
 
-class Arguments(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class Arguments:
     """The arguments of one run: keys, fields of the point, and numbers computed from
     its learning rates.
 
@@ -120,9 +127,9 @@ class Arguments(eqx.Module):
     """The way in which the noise tokens of test sequences are drawn."""
     parameters: dict[str, Real]
     """The float parameters of the program's laws, as a dict by dotted name."""
-    token_laws: TokenLaws | None = None
+    token_laws: TokenLaws | None
     """The laws of the tokens; None if all tokens are uniform."""
-    given: dict[str, Float32[Traced, "*runs V d"]] = eqx.field(default_factory=dict)
+    given: dict[str, Float32[Traced, "*runs V d"]]
     """The embedding tables that are made on the host (`task.on_host`), as a dict by
     stream name.
     """

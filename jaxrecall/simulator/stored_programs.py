@@ -41,7 +41,7 @@ SUFFIX = ".program"
 SOURCE = ("model", "theory", "simulator")
 """The folders of this package that the code of a program depends on."""
 
-LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "optax")
+LIBRARIES = ("jax", "jaxlib", "numpy", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
 
 CPUINFO = "/proc/cpuinfo"
