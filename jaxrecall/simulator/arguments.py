@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jax import Array, lax
@@ -37,9 +37,7 @@ else:
     Flag = Bool[Traced, "*runs"]
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class TokenLaws:
+class TokenLaws(NamedTuple):
     """The law of informative tokens, and the law of noise tokens if the two differ."""
 
     tables: UInt32[Traced, "*runs laws 2 V"]
@@ -56,9 +54,7 @@ class TokenLaws:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class Sampling:
+class Sampling(NamedTuple):
     """The way in which some items are drawn: one by one, or as counts in the Gaussian
     limit.
     """

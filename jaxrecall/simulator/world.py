@@ -7,7 +7,7 @@ program.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -25,9 +25,7 @@ STATIC = {"static": True}
 """The metadata of a field that is no array, but determines the code of a program."""
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class Pools:
+class Pools(NamedTuple):
     """The samples of the three gradient steps of a point with a pool.
 
     If batches are not fresh, only the entries of the first step are used.
@@ -41,9 +39,7 @@ class Pools:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class StepCounts:
+class StepCounts(NamedTuple):
     """The quantities that steps 1 and 2 need from their samples when the samples are
     represented by counts.
     """
@@ -56,9 +52,7 @@ class StepCounts:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class StoredTokens:
+class StoredTokens(NamedTuple):
     """The tokens of the first batch of samples. They are drawn once and read in many
     loops.
 
@@ -77,9 +71,7 @@ class StoredTokens:
     """
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class MeanValues:
+class MeanValues(NamedTuple):
     """The attention outputs of a run's samples under uniform attention. They are
     computed once and read in many first steps.
     """

@@ -85,7 +85,7 @@ def _cheapest(member: PlannedProgram, fallbacks: set[Shape]) -> Shape:
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
-        for each in light, replace(light, quick=True):
+        for each in light, replace(light, quick=True, tile=0):
             costs[each] = replace(member, shape=each).seconds()
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:
