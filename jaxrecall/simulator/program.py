@@ -260,7 +260,7 @@ def full_rows(
         "dtype": DTYPE,
         "precision": precision,
         "bucket": str(shape),
+        **provenance(),
     }
-    how |= provenance()
     columns = COLUMNS | dict.fromkeys(column.name for column in shape.columns)
     return [in_order(about | of_row | how, columns) for of_row in metrics]

@@ -45,8 +45,16 @@ LIBRARIES = ("jax", "jaxlib", "numpy", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
 
 CPUINFO = "/proc/cpuinfo"
-FEATURES = ("vendor_id", "cpu family", "model", "stepping", "flags")
-FEATURES += ("CPU ", "Features", "isa")
+FEATURES = (
+    "vendor_id",
+    "cpu family",
+    "model",
+    "stepping",
+    "flags",
+    "CPU ",
+    "Features",
+    "isa",
+)
 """The starts of the lines of CPUINFO that name instructions which the compiler
 may use: first those of x86, then those of ARM and RISC-V.
 """
@@ -107,7 +115,7 @@ def _has_code_of_user(shape: Shape) -> bool:
 
 def _key(program: object, devices: Sequence[Any]) -> str:
     """Returns a hash of everything that the code of a program depends on."""
-    text = repr((program, sorted(_circumstances(devices).items())))
+    text = repr((program, _circumstances(devices)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -227,12 +235,9 @@ def _remove_oldest(folder: Path) -> None:
     """Removes the programs that were not used for the longest time, until the others
     fit the limit.
     """
-    programs = []
-    for path in folder.glob("*" + SUFFIX):
-        status = path.stat()
-        programs.append((status.st_mtime, status.st_size, path))
+    programs = sorted(folder.glob("*" + SUFFIX), key=os.path.getmtime, reverse=True)
     total = 0
-    for _, size, path in sorted(programs, reverse=True):
-        total += size
+    for path in programs:
+        total += path.stat().st_size
         if total > _max_bytes():
             path.unlink()
