@@ -229,8 +229,6 @@ def given_tables(
     """
     size = len(points), shape.V, shape.d
     tables = {name: np.zeros(size, np.float32) for name in shape.given_tables}
-    if not tables:
-        return {}
     for i, point in enumerate(points):
         rows_of = task.on_host(point.embedding_laws, streams[i], point.V, point.d)
         for name, rows in rows_of.items():

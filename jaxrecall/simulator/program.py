@@ -230,11 +230,11 @@ def execute(
     must be repeated with `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
-    n_devices = program.sharding.num_devices
-    used, batch, active = place(runs, IDLE, program.batch, n_devices)
+    sharding = program.sharding
+    used, batch, active = place(runs, IDLE, program.batch, sharding.num_devices)
     given = arguments(batch, program.shape), active
     with memory_errors():
-        raw = jax.device_get(program.run(*jax.device_put(given, program.sharding)))
+        raw = jax.device_get(program.run(*jax.device_put(given, sharding)))
     rows_of_runs = []
     for slot, (point, _) in zip(used, runs, strict=True):
         of_run = jax.tree.map(lambda a, slot=slot: a[slot], raw)

@@ -178,8 +178,7 @@ class Shape:
         if not self.tile:
             # many steps over few samples, hidden units that fill the caches, or slow
             # code, for which padding costs most
-            reads_blocks = self.optimizer or self.repeats or self.m or self.quick
-            most = 1 if reads_blocks else 4
+            most = 1 if self.optimizer or self.repeats or self.m or self.quick else 4
             blocks = max(1, min(most, 2**22 // (max(self.V, self.d) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
 

@@ -115,16 +115,11 @@ def _has_code_of_user(shape: Shape) -> bool:
 
 def _key(program: object, devices: Sequence[Any]) -> str:
     """Returns a hash of everything that the code of a program depends on."""
-    text = repr((program, _circumstances(devices)))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
     client = devices[0].client
     n_cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         n_cores = len(os.sched_getaffinity(0))
-    return {
+    circumstances = {
         "source": _source(),
         "versions": (sys.version, _versions(client.platform == "cpu")),
         "backend": (client.platform, client.platform_version),
@@ -133,6 +128,8 @@ def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
         "flags": [os.environ.get(name) for name in FLAGS],
         "settings": sorted(jax.config.values.items()),
     }
+    text = repr((program, circumstances))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
@@ -235,9 +232,8 @@ def _remove_oldest(folder: Path) -> None:
     """Removes the programs that were not used for the longest time, until the others
     fit the limit.
     """
-    programs = sorted(folder.glob("*" + SUFFIX), key=os.path.getmtime, reverse=True)
     total = 0
-    for path in programs:
+    for path in sorted(folder.glob("*" + SUFFIX), key=os.path.getmtime, reverse=True):
         total += path.stat().st_size
         if total > _max_bytes():
             path.unlink()
