@@ -92,9 +92,8 @@ def hold_to_annotations(record: Any) -> None:
         checked = record.__init__
 
         def init(self: Any, *arrays: Any, **named: Any) -> None:
-            caller = sys._getframe(1).f_code.co_filename
-            is_ours = arrays or caller == dataclasses.__file__
-            (checked if is_ours else of_jax)(self, *arrays, **named)
+            is_replaced = sys._getframe(1).f_code.co_filename == dataclasses.__file__
+            (checked if arrays or is_replaced else of_jax)(self, *arrays, **named)
 
         record.__init__ = init
         return
