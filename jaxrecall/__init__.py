@@ -18,26 +18,22 @@ docs/python.md is a tour of the package.
 
 from __future__ import annotations
 
-import ast
+import re
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 
-def _homes() -> dict[str, str | None]:
+def _homes() -> dict[str, str]:
     """Returns a dict from each public name to the module that defines it. The name of a
-    module of this folder has None.
+    module of this folder has an empty text.
 
     The names stand in `__init__.pyi` alone, where type checkers read them too.
     """
     stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-    homes = {}
-    for statement in ast.parse(stub).body:
-        assert isinstance(statement, ast.ImportFrom)
-        for imported in statement.names:
-            homes[imported.name] = statement.module
-    return homes
+    imports = re.findall(r"^from \.(\S*) import (\w+)", stub, re.MULTILINE)
+    return {name: home for home, name in imports}
 
 
 _HOMES = _homes()
@@ -51,7 +47,7 @@ def __getattr__(name: str) -> Any:
             f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
     home = _HOMES[name]
-    if home is None:
+    if not home:
         return import_module(f".{name}", __name__)
     # imports the name too if it is a module
     return getattr(__import__(f"{__name__}.{home}", fromlist=[name]), name)

@@ -80,14 +80,22 @@ METRICS += (
 
 
 def hold_to_annotations(record: Any) -> None:
-    """From now on every array of this NamedTuple, dataclass or eqx.Module has the shape
-    and dtype of its annotation when one is made.
+    """From now on every array of this NamedTuple or dataclass has the shape and dtype
+    of its annotation when one is made.
 
-    A NamedTuple is held to them by _replace too, and so must not be a pytree that JAX
-    maps to other leaves; the others may.
+    A NamedTuple must not be a pytree that JAX maps to other leaves. A dataclass may: it
+    is not checked if all its fields are named, unless by `dataclasses.replace`.
     """
     if dataclasses.is_dataclass(record):
+        of_jax = record.__init__
         jaxtyped(record, typechecker=beartype)
+        checked = record.__init__
+
+        def init(self: Any, *arrays: Any, **named: Any) -> None:
+            is_replaced = sys._getframe(1).f_code.co_filename == dataclasses.__file__
+            (checked if arrays or is_replaced else of_jax)(self, *arrays, **named)
+
+        record.__init__ = init
         return
     record.__new__.__annotations__ = typing.get_type_hints(record, include_extras=True)
     record.__new__ = jaxtyped(record.__new__, typechecker=beartype)

@@ -9,14 +9,15 @@ padding, and the padding is then set to zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.tree_util import register_dataclass
 from jaxtyping import Float
 
 from . import keys
@@ -103,7 +104,9 @@ def noisy_labels(
     return jnp.where(uniform < jnp.float32(label_noise), keys.below(drawn, V), labels)
 
 
-class Embeddings(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class Embeddings:
     """The frozen parameters of the model. Rows and columns beyond V, d and m are
     zero.
     """

@@ -8,11 +8,12 @@ of the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jax import Array, lax
+from jax.tree_util import register_dataclass
 from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import task
@@ -36,7 +37,7 @@ else:
     Flag = Bool[Traced, "*runs"]
 
 
-class TokenLaws(eqx.Module):
+class TokenLaws(NamedTuple):
     """The law of informative tokens, and the law of noise tokens if the two differ."""
 
     tables: UInt32[Traced, "*runs laws 2 V"]
@@ -53,7 +54,7 @@ class TokenLaws(eqx.Module):
     """
 
 
-class Sampling(eqx.Module):
+class Sampling(NamedTuple):
     """The way in which some items are drawn: one by one, or as counts in the Gaussian
     limit.
     """
@@ -71,7 +72,9 @@ class Sampling(eqx.Module):
         return lax.cond(self.in_the_limit, gaussian, one_by_one)
 
 
-class Arguments(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class Arguments:
     """The arguments of one run: keys, fields of the point, and numbers computed from
     its learning rates.
 
@@ -120,9 +123,9 @@ class Arguments(eqx.Module):
     """The way in which the noise tokens of test sequences are drawn."""
     parameters: dict[str, Real]
     """The float parameters of the program's laws, as a dict by dotted name."""
-    token_laws: TokenLaws | None = None
+    token_laws: TokenLaws | None
     """The laws of the tokens; None if all tokens are uniform."""
-    given: dict[str, Float32[Traced, "*runs V d"]] = eqx.field(default_factory=dict)
+    given: dict[str, Float32[Traced, "*runs V d"]]
     """The embedding tables that are made on the host (`task.on_host`), as a dict by
     stream name.
     """
@@ -226,8 +229,6 @@ def given_tables(
     """
     size = len(points), shape.V, shape.d
     tables = {name: np.zeros(size, np.float32) for name in shape.given_tables}
-    if not tables:
-        return {}
     for i, point in enumerate(points):
         rows_of = task.on_host(point.embedding_laws, streams[i], point.V, point.d)
         for name, rows in rows_of.items():

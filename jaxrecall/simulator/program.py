@@ -262,6 +262,6 @@ def full_rows(
         "dtype": DTYPE,
         "precision": precision,
         "bucket": str(shape),
+        **provenance(),
     }
-    how |= provenance()
     return [about | of_row | how for of_row in metrics]

@@ -101,9 +101,9 @@ class Shape:
     """The number of samples per iteration of a loop over samples, a multiple of BLOCK.
 
     By default, or if 0 is given, the tile is four blocks, which suit the caches of a
-    CPU and waste little at small N. Programs with many steps or with an MLP use one
-    block. Wide programs use fewer blocks, but at least one, so that a float32 array of
-    shape (tile, max(V, d)) stays within 16 MiB.
+    CPU and waste little at small N. Programs with many steps, with an MLP or with code
+    that is not optimised use one block. Wide programs use fewer blocks, but at least
+    one, so that a float32 array of shape (tile, max(V, d)) stays within 16 MiB.
     """
 
     pool: int = 0
@@ -176,8 +176,9 @@ class Shape:
             law = find_law(family, given) if given else None
             object.__setattr__(self, name, law)
         if not self.tile:
-            # many steps over few samples, or hidden units that fill the caches
-            most = 1 if self.optimizer or self.repeats or self.m else 4
+            # many steps over few samples, hidden units that fill the caches, or slow
+            # code, for which padding costs most
+            most = 1 if self.optimizer or self.repeats or self.m or self.quick else 4
             blocks = max(1, min(most, 2**22 // (max(self.V, self.d) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
 
@@ -217,7 +218,7 @@ class Shape:
         if form is None:
             return None
         is_quick = self.quick or (self.light and not self.pool)
-        return replace(self, form=form, quick=is_quick)
+        return replace(self, form=form, quick=is_quick, tile=0)
 
     @property
     def variant(self) -> tuple[object, ...]:

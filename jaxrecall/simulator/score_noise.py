@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import equinox as eqx
+from dataclasses import replace
+
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -27,7 +28,7 @@ def over_redraws(world: World) -> tuple[Array, Array]:
     def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, largest = carry
         W_in = task.redrawn_first_layer(run.streams, r, run.d, run.m, size)
-        redrawn = eqx.tree_at(lambda w: w.e.W_in, world, W_in)
+        redrawn = replace(world, e=replace(world.e, W_in=W_in))
         G1, A, w_hat, phi2 = first_steps(redrawn)
         if phi2 is not None:
             error, _ = softmax_errors(redrawn, G1, A, phi2, phi2)

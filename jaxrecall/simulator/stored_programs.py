@@ -39,12 +39,20 @@ are removed.
 
 SUFFIX = ".program"
 
-LIBRARIES = ("jax", "jaxlib", "numpy", "equinox", "optax")
+LIBRARIES = ("jax", "jaxlib", "numpy", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
 
 CPUINFO = "/proc/cpuinfo"
-FEATURES = ("vendor_id", "cpu family", "model", "stepping", "flags")
-FEATURES += ("CPU ", "Features", "isa")
+FEATURES = (
+    "vendor_id",
+    "cpu family",
+    "model",
+    "stepping",
+    "flags",
+    "CPU ",
+    "Features",
+    "isa",
+)
 """The starts of the lines of CPUINFO that name instructions which the compiler
 may use: first those of x86, then those of ARM and RISC-V.
 """
@@ -109,11 +117,6 @@ def _has_code_of_user(shape: Shape) -> bool:
 
 def _key(program: object, devices: Sequence[Any]) -> str:
     """Returns a hash of everything that the code of a program depends on."""
-    text = repr((program, sorted(_circumstances(devices).items())))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
     client = devices[0].client
     settings = dict(jax.config.values)
     # another thread may have turned the cache off, and no code depends on it
@@ -121,7 +124,7 @@ def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
     n_cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         n_cores = len(os.sched_getaffinity(0))
-    return {
+    circumstances = {
         "source": source(),
         "versions": (sys.version, _versions(client.platform == "cpu")),
         "backend": (client.platform, client.platform_version),
@@ -130,6 +133,8 @@ def _circumstances(devices: Sequence[Any]) -> dict[str, object]:
         "flags": [os.environ.get(name) for name in FLAGS],
         "settings": sorted(settings.items()),
     }
+    text = repr((program, circumstances))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
@@ -234,12 +239,8 @@ def _remove_oldest(folder: Path) -> None:
     """Removes the programs that were not used for the longest time, until the others
     fit the limit.
     """
-    programs = []
-    for path in folder.glob("*" + SUFFIX):
-        status = path.stat()
-        programs.append((status.st_mtime, status.st_size, path))
     total = 0
-    for _, size, path in sorted(programs, reverse=True):
-        total += size
+    for path in sorted(folder.glob("*" + SUFFIX), key=os.path.getmtime, reverse=True):
+        total += path.stat().st_size
         if total > _max_bytes():
             path.unlink()

@@ -6,12 +6,12 @@ program.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
+from jax.tree_util import register_dataclass
 from jaxtyping import Bool, Float32, Int32, UInt16
 
 from ..model import keys, task
@@ -21,8 +21,11 @@ from .arguments import Arguments
 from .arrays import f32, i32
 from .program_shape import Shape
 
+STATIC = {"static": True}
+"""The metadata of a field that is no array, but determines the code of a program."""
 
-class Pools(eqx.Module):
+
+class Pools(NamedTuple):
     """The samples of the three gradient steps of a point with a pool.
 
     If batches are not fresh, only the entries of the first step are used.
@@ -36,7 +39,7 @@ class Pools(eqx.Module):
     """
 
 
-class StepCounts(eqx.Module):
+class StepCounts(NamedTuple):
     """The quantities that steps 1 and 2 need from their samples when the samples are
     represented by counts.
     """
@@ -49,7 +52,7 @@ class StepCounts(eqx.Module):
     """
 
 
-class StoredTokens(eqx.Module):
+class StoredTokens(NamedTuple):
     """The tokens of the first batch of samples. They are drawn once and read in many
     loops.
 
@@ -68,7 +71,7 @@ class StoredTokens(eqx.Module):
     """
 
 
-class MeanValues(eqx.Module):
+class MeanValues(NamedTuple):
     """The attention outputs of a run's samples under uniform attention. They are
     computed once and read in many first steps.
     """
@@ -78,7 +81,9 @@ class MeanValues(eqx.Module):
     """Whether all samples are stored. If not, h is computed whenever it is needed."""
 
 
-class World(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class World:
     """A run before training: its arguments and its random draws."""
 
     run: Arguments
@@ -86,12 +91,12 @@ class World(eqx.Module):
     perm: Int32[Array, " V"]
     no_label: Float32[Array, " V"]
     """0 for each label, and -inf for padding."""
-    shape: Shape = eqx.field(static=True)
+    shape: Shape = field(metadata=STATIC)
     pools: Pools | None = None
     counts: StepCounts | None = None
     stored_tokens: StoredTokens | None = None
     mean_values: MeanValues | None = None
-    vmapped: bool = eqx.field(static=True, default=False)
+    vmapped: bool = field(default=False, metadata=STATIC)
     """Whether runs are vmapped along the axis `loops.RUNS`, as on an accelerator."""
 
     def law(self, name: str) -> Any:
@@ -110,7 +115,9 @@ class World(eqx.Module):
         return task.tokens(blocks, position, self.run.V, laws and laws.tables)
 
 
-class Trained(eqx.Module):
+@register_dataclass
+@dataclass(frozen=True)
+class Trained:
     """A trained model: V_mat and w = W_KQ z_eos in float32, each divided by a positive
     scale factor.
 

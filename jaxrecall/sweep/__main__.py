@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -302,14 +301,18 @@ def _print_table(
     number: Callable[[float], str],
     max_columns: int | None,
 ) -> None:
-    options = {
-        "display.max_rows": 40,
-        "display.max_columns": max_columns,
-        "display.max_colwidth": WIDEST,
-        "display.width": 120,
-        "display.float_format": number,
-    }
-    with pd.option_context(*chain.from_iterable(options.items())):
+    with pd.option_context(
+        "display.max_rows",
+        40,
+        "display.max_columns",
+        max_columns,
+        "display.max_colwidth",
+        WIDEST,
+        "display.width",
+        120,
+        "display.float_format",
+        number,
+    ):
         print(f"\n{heading}")
         print(table)
 

@@ -43,7 +43,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit, stdtrit
+import scipy
 
 Floats = Any  # numpy.ndarray of floats
 
@@ -320,7 +320,7 @@ class AnyCurve:
         x, at = self._around(log_x)
         change, _ = self._between(x)
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
-        error = stdtrit(seeds - 1, TAIL) * one
+        error = scipy.special.stdtrit(seeds - 1, TAIL) * one
         lo, hi = ends(x, self.smooth(x) - theta, error, at)
         return crossing.with_interval(
             log_x - lo, hi - log_x, (lo == -np.inf, hi == np.inf)
@@ -348,7 +348,7 @@ def _share(smooth: _Fit, rough: _Fit) -> Floats:
     off = rough.logits - smooth.logits
     change = rough.without - smooth.without
     seeds = rough.n_effective
-    t = stdtrit((seeds - 2).clip(1), TRUST)
+    t = scipy.special.stdtrit((seeds - 2).clip(1), TRUST)
     noise = t**2 * (seeds - 1) / seeds * (change**2).sum(axis=0)
     share = (off**2 - noise).clip(0) / (off**2 + 1e-12)
     return share * (seeds - MIN_SEEDS + 1).clip(0, 1)
@@ -372,7 +372,7 @@ class Curve(AnyCurve):
         rough = self._rough(smooth)
         share = _share(smooth, rough)
         self.logits = smooth.logits + share * (rough.logits - smooth.logits)
-        self.height = expit(self.logits)
+        self.height = scipy.special.expit(self.logits)
         self.without = smooth.without + share * (rough.without - smooth.without)
         self.weight = smooth.weight
         self._n_effective = smooth.n_effective
@@ -419,10 +419,10 @@ class Curve(AnyCurve):
         penalty = RIDGE * (4 * total * middle * (1 - middle))[:, None]
         ridge = penalty[:, None] * np.eye(3)
         b = np.zeros((len(weights), 3))
-        b[:, 0] = logit(middle)
+        b[:, 0] = scipy.special.logit(middle)
         p = information = ridge
         for _ in range(30):
-            p = expit((powers @ b[..., None])[..., 0])
+            p = scipy.special.expit((powers @ b[..., None])[..., 0])
             residuals = weights * (mean - p)
             score = (residuals[:, None] @ powers)[:, 0] - penalty * b
             curved = powers * (weights * p * (1 - p))[..., None]
@@ -436,7 +436,7 @@ class Curve(AnyCurve):
     def _rough(self, smooth: _Fit) -> _Fit:
         """Returns the smooth curve plus the mean residual of nearby runs, in logit."""
         _, kernel = self._kernel(NARROW)
-        p = expit(smooth.logits)
+        p = scipy.special.expit(smooth.logits)
         off = self._residual(kernel, self.count, self.count * self.mean, p)
         rest = self.count - self.has
         right = self.count * self.mean - np.nan_to_num(self.values)
@@ -463,7 +463,7 @@ class Curve(AnyCurve):
         runs = (count @ kernel.T).clip(1e-3)
         mean = (right @ kernel.T / runs).clip(self._edge, 1 - self._edge)
         expected = ((count * p) @ kernel.T / runs).clip(self._edge, 1 - self._edge)
-        return logit(mean) - logit(expected)
+        return scipy.special.logit(mean) - scipy.special.logit(expected)
 
     @cached_property
     def _links(self) -> Any:
@@ -472,19 +472,16 @@ class Curve(AnyCurve):
         """
         p = self.height.clip(self._edge / 2, 1 - self._edge / 2)
         values = np.stack([self.logits, cloglog(p), loglog(p)], axis=1)
-        # half a second, which only a search needs
-        from scipy.interpolate import PchipInterpolator
-
-        return PchipInterpolator(self.x, values)
+        return scipy.interpolate.PchipInterpolator(self.x, values)
 
     def smooth(self, x: Floats) -> Floats:
         return self._links(x)[..., 0]
 
     def on_scale(self, theta: float) -> float:
-        return logit(theta)
+        return scipy.special.logit(theta)
 
     def _meet(self, theta: float, j: int) -> tuple[float, float]:
-        log_x = _root(self._links, j, 0, logit(theta))
+        log_x = _root(self._links, j, 0, scipy.special.logit(theta))
         return log_x, max(float(self._links(log_x, 1)[0]), 1e-9)
 
     def _with_interval(self, crossing: Crossing, theta: float) -> Crossing:
@@ -498,10 +495,10 @@ class Curve(AnyCurve):
         x, at = self._around(log_x)
         change, j = self._between(x)
         seeds = np.minimum(self._n_effective[j], self._n_effective[j + 1])
-        p = expit(self.smooth(x))
+        p = scipy.special.expit(self.smooth(x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
         one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
-        error = stdtrit((seeds - 2).clip(1), TAIL) * one
+        error = scipy.special.stdtrit((seeds - 2).clip(1), TAIL) * one
         line = error[at] / (crossing.slope * np.sqrt(theta * (1 - theta)))
         lo, hi = ends(x, z, error, at)
         if lo == -np.inf and log_x - line < x[0]:
@@ -544,7 +541,9 @@ class Curve(AnyCurve):
     def off_line(
         self, x: Floats, values: Floats, theta: float, crossing: Crossing
     ) -> Floats:
-        p = expit(logit(theta) + crossing.slope * (x - crossing.log_x))
+        p = scipy.special.expit(
+            scipy.special.logit(theta) + crossing.slope * (x - crossing.log_x)
+        )
         return (values - p) / (p * (1 - p))
 
     def _kinked(self, x: float, side: int) -> float:

@@ -102,6 +102,7 @@ def test_the_less_work_a_program_has_the_less_it_is_optimised():
     assert kinds == [(True, True), (True, False), (False, False)]
     assert tiny.fallback == replace(tiny, form="full")
     assert not much.fallback.quick
+    assert little.fallback.tile == 512 < little.tile
     (training,) = of(POINT.replace(steps=4, lr=0.1)).peaks
     assert not training.light
 

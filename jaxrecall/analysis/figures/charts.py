@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -34,7 +35,9 @@ from .table_of_runs import (
     predict_by_law,
     rows_of,
 )
-from .theory_lines import Theory
+
+if TYPE_CHECKING:  # a sweep's figure has no theory
+    from .theory_lines import Theory
 
 MARK: Style = {"marker": "d", "size": 1.6, "markeredgecolor": "0.3"}
 STAR: Style = {"marker": "o", "size": 1.1, "open": True}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
+import scipy
 
 from ...errors import UsageError, suggest
 from ...sweep.summary import MEAN, Summary
@@ -214,7 +214,7 @@ def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
     else:
         half = values.std(ddof=0) if band == "sd" else values.sem()
         if band == "95 %":
-            half *= stdtrit((means["n_seeds"] - 1).clip(lower=1), 0.975)
+            half *= scipy.special.stdtrit((means["n_seeds"] - 1).clip(lower=1), 0.975)
         low, high = means[y] - half, means[y] + half
     return means.assign(low=low, high=high).reset_index(drop=not by)
 

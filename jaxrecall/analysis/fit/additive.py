@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
-from scipy.linalg import orth
-from scipy.optimize import OptimizeResult, least_squares
-from scipy.special import softmax
+import scipy
 
 from ...sweep.crossing import MIN_SEEDS
 from .columns import Row
@@ -87,9 +86,7 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
         }
 
 
-def _bootstrap(
-    x: np.ndarray, law: Law, best: OptimizeResult
-) -> tuple[np.ndarray, float]:
+def _bootstrap(x: np.ndarray, law: Law, best: Any) -> tuple[np.ndarray, float]:
     """Returns drawn errors of ln y (draws, cells), and the chance of residuals as large
     as those of the fit if the law holds.
 
@@ -97,7 +94,8 @@ def _bootstrap(
     then that of residuals of which products of two logarithms of sizes explain as large
     a share.
     """
-    y, n_seeds, basis = law.log_x, law.n_seeds, orth(best.jac, rcond=ROUNDING)
+    y, n_seeds = law.log_x, law.n_seeds
+    basis = scipy.linalg.orth(best.jac, rcond=ROUNDING)
     off = y[0] + best.fun - y
     off -= off @ basis @ basis.T
     n_free = len(x) - basis.shape[1]
@@ -108,7 +106,7 @@ def _bootstrap(
     errors *= np.sqrt(n_free / rng.chisquare(n_free, (DRAWS, 1)))
     if n_seeds < MIN_SEEDS:
         bends = np.array([a * b for a, b in combinations_with_replacement(x.T, 2)])
-        bends = orth((bends - bends @ basis @ basis.T).T, rcond=ROUNDING)
+        bends = scipy.linalg.orth((bends - bends @ basis @ basis.T).T, rcond=ROUNDING)
         shares = [
             ((each @ bends) ** 2).sum(axis=-1) / ((each**2).sum(axis=-1) + ROUNDING**2)
             for each in (off[0], errors - errors @ basis @ basis.T)
@@ -124,7 +122,7 @@ def _bootstrap(
 
 def fit_powers(
     x: np.ndarray, y: np.ndarray, huber: float, start: np.ndarray | None = None
-) -> OptimizeResult:
+) -> Any:
     """Returns the fit whose unknowns are ln of E, A, B, ..., then the powers p, q, ...
 
     Args:
@@ -147,11 +145,11 @@ def fit_powers(
         return np.logaddexp.reduce(logs(unknowns), axis=1) - y
 
     def jacobian(unknowns: np.ndarray) -> np.ndarray:
-        shares = softmax(logs(unknowns), axis=1)
+        shares = scipy.special.softmax(logs(unknowns), axis=1)
         return np.hstack([shares, shares[:, 1:] * x])
 
     options = {"jac": jacobian, "loss": "huber", "f_scale": huber}
-    fits = [least_squares(residuals, one, **options) for one in starts]
+    fits = [scipy.optimize.least_squares(residuals, one, **options) for one in starts]
     return min(fits, key=lambda fit: fit.cost)
 
 

@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import boxcox
+import scipy
 
 from ...errors import FitError
 from .columns import Row, split, without
@@ -57,14 +56,18 @@ def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
 
     def squares(p: float) -> float:
         # the term is (x^p - 1) / p, or ln x for p = 0
-        _, squares, *_ = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y, full=True)
+        _, squares, *_ = np.polyfit(
+            scipy.special.boxcox(ratio, p), y, 1, w=1 / y, full=True
+        )
         return squares.sum()
 
     grid = np.linspace(-LARGEST_POWER, LARGEST_POWER, 61)
     best, step = min(grid, key=squares), grid[1] - grid[0]
     bounds = (best - step, best + step)
-    p = minimize_scalar(squares, bounds=bounds, options={"xatol": 1e-6}).x
-    slope, constant = np.polyfit(boxcox(ratio, p), y, 1, w=1 / y)
+    p = scipy.optimize.minimize_scalar(
+        squares, bounds=bounds, options={"xatol": 1e-6}
+    ).x
+    slope, constant = np.polyfit(scipy.special.boxcox(ratio, p), y, 1, w=1 / y)
     return Form(p, constant - slope / p, slope / p * middle**-p)
 
 

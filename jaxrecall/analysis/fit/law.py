@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing
 from .cells import Family
@@ -36,7 +36,7 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
     if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
     squared_error = (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2)
-    error = stdtrit(n_seeds - 1, TAIL) * np.sqrt(squared_error)
+    error = scipy.special.stdtrit(n_seeds - 1, TAIL) * np.sqrt(squared_error)
     half = np.hypot(error, NORMAL * shape)
     return y[0] - half, y[0] + half
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc, fdtrc, stdtrit
+import scipy
 
 from ...sweep.crossing import TAIL
 
@@ -84,7 +84,7 @@ def misfit(off: np.ndarray, free: int, n_seeds: int, shape: float) -> Misfit:
     f = np.clip(above / below, 1, free) if below > 0 else free
     noise = total / free + shape + ROUNDING**2
     square = (off[0] ** 2).sum() / free
-    chance = fdtrc(f, f * n, square / noise)
+    chance = scipy.special.fdtrc(f, f * n, square / noise)
     return Misfit(float(np.sqrt(square)), float(np.sqrt(noise)), float(chance))
 
 
@@ -116,7 +116,7 @@ def shared_errors(y: np.ndarray, n_seeds: int) -> float:
         return 0.0
     apart = apart / np.sqrt((apart**2).sum(axis=0))
     ratio = (apart.sum(axis=1) ** 2).sum() / n_cells
-    if chdtrc(n_seeds - 1, (n_seeds - 1) * ratio) > SHARED:
+    if scipy.special.chdtrc(n_seeds - 1, (n_seeds - 1) * ratio) > SHARED:
         return 0.0
     return float((ratio - 1) / (n_cells - 1))
 
@@ -157,7 +157,7 @@ def half_widths(
             scores = _sums(row * off, cluster)
             variance = _beyond_noise(scores, n_seeds).sum()
             if variance > 0 and (is_likely or freedom >= LEAST_FREEDOM):
-                half = stdtrit(freedom, TAIL) * np.sqrt(variance)
+                half = scipy.special.stdtrit(freedom, TAIL) * np.sqrt(variance)
                 widest[j] = max(widest[j], half)
     return widest
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from ...errors import FitError, as_list, refusal, shown
 from ...model.values import as_number
@@ -96,7 +96,7 @@ def _of_one_cell(value: Estimate, law: Law) -> Estimate:
     if law.misfit is None or not law.misfit.is_likely:
         return value
     apart = law.misfit.rms**2 - law.misfit.noise**2
-    beyond = stdtrit(law.n_free, TAIL) * np.sqrt(max(0.0, apart))
+    beyond = scipy.special.stdtrit(law.n_free, TAIL) * np.sqrt(max(0.0, apart))
     half = np.hypot(value.high - value.value, beyond)
     return value._replace(low=value.value - half, high=value.value + half)
 

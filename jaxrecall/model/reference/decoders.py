@@ -17,7 +17,7 @@ samples. The paper has no decoders.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy  # loads each of its parts on first use
 
 from ..point import Point
 
@@ -48,9 +48,7 @@ def decoder_columns(
     unpadded = G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d]
     exact = [a.astype(np.float64) for a in unpadded]
     scores = whitened(point, *exact)
-    from scipy.optimize import linear_sum_assignment  # slow to import
-
-    _, assigned = linear_sum_assignment(scores, maximize=True)
+    _, assigned = scipy.optimize.linear_sum_assignment(scores, maximize=True)
     decoded = matched(*exact[:3]).argmax(1), scores.argmax(1), assigned
     accuracies = (np.stack(decoded) == perm[:V]).mean(1)
     return dict(zip(DECODERS, accuracies.tolist(), strict=True))
@@ -101,4 +99,6 @@ def invert(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
     errors of float32 sums at the scale of `gram`.
     """
     eye = np.eye(len(gram))
-    return cho_solve(cho_factor(K + UNRESOLVED * np.trace(gram) / len(gram) * eye), eye)
+    return scipy.linalg.cho_solve(
+        scipy.linalg.cho_factor(K + UNRESOLVED * np.trace(gram) / len(gram) * eye), eye
+    )

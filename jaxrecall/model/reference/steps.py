@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, softmax
+import scipy
 
 from ..point import Point
 from ..values import Numbers
@@ -79,7 +79,7 @@ def pull_on_outputs(
 
     Row i is minus the gradient of the loss of sample i by V_mat phi_i.
     """
-    p = softmax(phi @ V_mat.T @ r.Z_out.T, axis=1)
+    p = scipy.special.softmax(phi @ V_mat.T @ r.Z_out.T, axis=1)
     return r.Z_out[y] - p @ r.Z_out
 
 
@@ -119,7 +119,7 @@ def attend(
     The informative tokens are at the positions ell (N,).
     """
     is_ell = ell[:, None] == np.arange(x.shape[1])
-    a = softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
+    a = scipy.special.softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
     h = np.zeros((len(x), point.d))
     for j in range(x.shape[1]):
         h += a[:, j, None] * r.Z_in[x[:, j]]
@@ -137,6 +137,6 @@ def features(
     """
     if r.W_in is None:
         return h, np.ones_like(h)
-    phi, slope = point.activation.value_and_slope(h @ r.W_in.T, np, erf)
+    phi, slope = point.activation.value_and_slope(h @ r.W_in.T, np, scipy.special.erf)
     scale = len(r.W_in) ** -0.5
     return phi * scale, slope * scale

@@ -90,7 +90,7 @@ def cheapest(member: PlannedProgram, fallbacks: Iterable[Shape] = ()) -> Shape:
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
-        for each in light, replace(light, quick=True):
+        for each in light, replace(light, quick=True, tile=0):
             costs[each] = member.seconds(each)
     for other in sorted(fallbacks):
         if other.variant == shape.variant and larger(other, shape) == other:

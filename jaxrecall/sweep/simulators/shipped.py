@@ -109,7 +109,7 @@ class RecallSimulator(Simulator):
         if not like:
             return Shape.tight(point)
         shape = Shape.sized(point, like.V, like.d, like.m)
-        return replace(shape, light=like.light, quick=like.quick)
+        return replace(shape, light=like.light, quick=like.quick, tile=like.tile)
 
     def programs(self, points: Mapping[Point, int]) -> dict[Point, Program]:
         if self.own:
