@@ -441,7 +441,7 @@ class MemoryStore(Store):
         """Does nothing, because there are no files."""
 
     def tables(self, columns: list[str] | None = None) -> Read:
-        return Read(self.held, [])
+        return self.held, []
 
     def note(self, name: str, record: Json) -> None:
         """Does nothing, because the caller raises the errors of failed runs."""

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from ...errors import StoreError, in_one_line
@@ -35,6 +35,8 @@ from ..files import (
 )
 from ..machine import memory_described, memory_limit
 from .pages import check_pages
+
+pc: Any = pa.compute  # pyright does not know its functions
 
 
 def arrow_schema(columns: Declarations) -> pa.Schema:
@@ -293,13 +295,10 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-class Read(NamedTuple):
-    """A dict from files to their tables, and a list of the files that are not readable
-    parts.
-    """
-
-    tables: dict[Path, pa.Table]
-    unreadable: Unreadable
+Read = tuple[dict[Path, pa.Table], Unreadable]
+"""A dict from files to their tables, and a list of the files that are not readable
+parts.
+"""
 
 
 def read_tables(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
@@ -308,14 +307,15 @@ def read_tables(paths: Iterable[Path], columns: list[str] | None = None) -> Read
     All columns are read and checked even if only some are wanted, so a run counts as
     done only if `load` can read its rows.
     """
-    tables, unreadable = {}, []
+    tables: dict[Path, pa.Table] = {}
+    unreadable = Unreadable()
     for path in paths:
         for table in rows_in(path, unreadable):
             if columns:
                 present = table.column_names
                 table = table.select([name for name in columns if name in present])
             tables[path] = table
-    return Read(tables, unreadable)
+    return tables, unreadable
 
 
 @contextmanager
@@ -399,8 +399,8 @@ def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
     _check_fits(what, of_values)
     table = pq.ParquetFile(source, read_dictionary=texts).read(texts)
     for chunk in chain.from_iterable(column.chunks for column in table.columns):
-        lengths = pc.call_function("binary_length", [chunk.dictionary])
-        total = pc.call_function("sum", [lengths.take(chunk.indices)])
+        lengths = pc.binary_length(chunk.dictionary)
+        total = pc.sum(lengths.take(chunk.indices))
         of_values += total.as_py() or 0
     _check_fits(what, of_values)
 
@@ -538,7 +538,7 @@ def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
         known = table[older] if older in table.column_names else pa.scalar(older)
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(len(table), known.type))
-        filled = pc.call_function("coalesce", [table[name], known])
+        filled = pc.coalesce(table[name], known)
         table = table.set_column(table.column_names.index(name), name, filled)
     return table
 
@@ -555,18 +555,14 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
         schema = _schema_of_part(path)
         if schema is not None:
             schemas[path] = schema
-    distinct = {_typed(schema): _standard(schema) for schema in schemas.values()}
+    # columns are compared without their order and their meanings
+    distinct = {frozenset(schema): _standard(schema) for schema in schemas.values()}
     every = pa.unify_schemas([known, *distinct.values()], promote_options="permissive")
     others = []
     for path, schema in schemas.items():
-        if _typed(schema) != _typed(every):
+        if frozenset(schema) != frozenset(every):
             others.append(path)
     return every, others
-
-
-def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
-    """Returns a set of pairs: the name and the type of each column."""
-    return frozenset(zip(schema.names, schema.types, strict=True))
 
 
 def _schema_of_part(path: Path) -> pa.Schema | None:
@@ -608,15 +604,8 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
     pandas.
     """
     column = table[name]
-    finite = pc.call_function(
-        "and_kleene", [column.is_valid(), pc.call_function("is_finite", [column])]
-    )
-    return (
-        table["status"]
-        .filter(pc.call_function("invert", [finite]))
-        .unique()
-        .to_pylist()
-    )
+    finite = pc.and_kleene(column.is_valid(), pc.is_finite(column))
+    return table["status"].filter(pc.invert(finite)).unique().to_pylist()
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
@@ -647,7 +636,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
 
 def is_last(table: pa.Table) -> pa.ChunkedArray:
     """Returns whether each row is that of the last step of its run."""
-    return pc.call_function("equal", [table["step"], table["steps"]])
+    return pc.equal(table["step"], table["steps"])
 
 
 def in_table_order(
@@ -664,11 +653,11 @@ def in_table_order(
     by = dict.fromkeys([*points, *ROW, *keys], "ascending")
     columns = {name: rows[name] for name in by}
     # no column of a row has a space in its name
-    columns["is bad"] = pc.call_function("not_equal", [rows["status"], pa.scalar("ok")])
+    columns["is bad"] = pc.not_equal(rows["status"], pa.scalar("ok"))
     columns["version of code"] = rows["code_version"]
     by |= {"is bad": "ascending", "version of code": "descending"}
-    options = pc.SortOptions([(pc.field(name), order) for name, order in by.items()])
-    order = pc.call_function("sort_indices", [pa.table(columns)], options)
+    sort_keys = [(pc.field(name), order) for name, order in by.items()]
+    order = pc.sort_indices(pa.table(columns), sort_keys)
     if kept is not None:
         order = order.filter(pa.array(kept).take(order))
     places = pa.array(np.arange(len(order)))
