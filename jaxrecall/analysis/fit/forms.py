@@ -24,6 +24,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import boxcox
 
 from ...errors import FitError
+from ...sweep.crossing import jackknife
 from .columns import Row, split, without
 from .law import Estimates, interval
 from .misfit import misfit
@@ -114,8 +115,7 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
         smaller = fit(x[:-n_out], y[0, :-n_out])
         error = _rms(smaller.at(x[-n_out:]), y[0, -n_out:])
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
-        variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
-        noise = float(np.sqrt(variance.mean()))
+        noise = float(np.sqrt(jackknife(apart, n_seeds).mean()))
     rms, rejected = _rms(forms[0].at(x), y[0]), False
     if np.isfinite(rms) and len(x) > least and n_seeds > 1:
         off = np.log([one.at(x) for one in forms]) - np.log(y)

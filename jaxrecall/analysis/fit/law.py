@@ -17,7 +17,14 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.special import stdtrit
 
-from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing
+from ...sweep.crossing import (
+    MIN_SEEDS,
+    NORMAL,
+    TAIL,
+    AnyCurve,
+    Crossing,
+    jackknife,
+)
 from .cells import Family
 from .columns import Row, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
@@ -35,7 +42,7 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
     """
     if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
-    squared_error = (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2)
+    squared_error = jackknife(y[1:] - y[0], n_seeds)
     error = stdtrit(n_seeds - 1, TAIL) * np.sqrt(squared_error)
     half = np.hypot(error, NORMAL * shape)
     return y[0] - half, y[0] + half

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, fdtrc, stdtrit
 
-from ...sweep.crossing import TAIL
+from ...sweep.crossing import TAIL, jackknife
 
 LEVEL = 0.03
 """The nominal probability with which noise alone rejects a true law.
@@ -164,8 +164,7 @@ def half_widths(
 
 def _beyond_noise(y: np.ndarray, n_seeds: int) -> np.ndarray:
     """Returns the squares of y[0], less their jackknife variances over seeds."""
-    variance = (n_seeds - 1) / n_seeds * ((y[1:] - y[0]) ** 2).sum(axis=0)
-    return y[0] ** 2 - variance
+    return y[0] ** 2 - jackknife(y[1:] - y[0], n_seeds)
 
 
 def _sums(values: np.ndarray, cluster: np.ndarray) -> np.ndarray:
