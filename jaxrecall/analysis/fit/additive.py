@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement, product
 
 import numpy as np
+from numpy import ndarray
 from scipy.linalg import orth
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.special import softmax
@@ -87,9 +88,7 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
         }
 
 
-def _bootstrap(
-    x: np.ndarray, law: Law, best: OptimizeResult
-) -> tuple[np.ndarray, float]:
+def _bootstrap(x: ndarray, law: Law, best: OptimizeResult) -> tuple[ndarray, float]:
     """Returns drawn errors of ln y (draws, cells), and the chance of residuals as large
     as those of the fit if the law holds.
 
@@ -123,7 +122,7 @@ def _bootstrap(
 
 
 def fit_powers(
-    x: np.ndarray, y: np.ndarray, huber: float, start: np.ndarray | None = None
+    x: ndarray, y: ndarray, huber: float, start: ndarray | None = None
 ) -> OptimizeResult:
     """Returns the fit whose unknowns are ln of E, A, B, ..., then the powers p, q, ...
 
@@ -140,13 +139,13 @@ def fit_powers(
         powers = product(STARTS, repeat=n_terms - 1)
         starts = [np.append(terms, np.sign(y @ x) * each) for each in powers]
 
-    def logs(unknowns: np.ndarray) -> np.ndarray:
+    def logs(unknowns: ndarray) -> ndarray:
         return np.insert(x * unknowns[n_terms:], 0, 0, axis=1) + unknowns[:n_terms]
 
-    def residuals(unknowns: np.ndarray) -> np.ndarray:
+    def residuals(unknowns: ndarray) -> ndarray:
         return np.logaddexp.reduce(logs(unknowns), axis=1) - y
 
-    def jacobian(unknowns: np.ndarray) -> np.ndarray:
+    def jacobian(unknowns: ndarray) -> ndarray:
         shares = softmax(logs(unknowns), axis=1)
         return np.hstack([shares, shares[:, 1:] * x])
 
@@ -156,11 +155,11 @@ def fit_powers(
 
 
 def _numbers(
-    unknowns: np.ndarray,
-    middle: np.ndarray,
+    unknowns: ndarray,
+    middle: ndarray,
     sizes: Sequence[str],
     products: Sequence[float],
-) -> tuple[list[tuple[str, str, float]], np.ndarray]:
+) -> tuple[list[tuple[str, str, float]], ndarray]:
     """Returns names of numbers (quantity, axis, product), and values (fits, numbers).
 
     At a fixed product of the sizes, y is smallest where all p A x^p are equal. There is

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from ...errors import FitError
 from ...model.point import EXTRAS
@@ -69,9 +70,9 @@ class Cell(NamedTuple):
     diverged. Without any number, there are no levels.
     """
 
-    N: np.ndarray
-    k: np.ndarray
-    n: np.ndarray
+    N: ndarray
+    k: ndarray
+    n: ndarray
     n_lost: int = 0
     n_tried: int = 0
 
@@ -150,7 +151,7 @@ class Family:
         """
         return without(self.varying, self.powers)
 
-    def take(self, cells: Sequence[int] | np.ndarray) -> Family:
+    def take(self, cells: Sequence[int] | ndarray) -> Family:
         """Returns the family with some of its cells."""
         tables = {}
         for name in ("at", "origin", "names"):
@@ -396,7 +397,7 @@ def _plain(value: AxisValue) -> AxisValue:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _originals(rows: Table, cell: np.ndarray) -> list[int]:
+def _originals(rows: Table, cell: ndarray) -> list[int]:
     """Returns, for each cell, the index of the earlier cell that it copies, or its own.
 
     `cell` contains the number of each row's cell. A cell copies another if n_correct
@@ -437,7 +438,7 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int]:
     return originals
 
 
-def _log_chance(k: np.ndarray, n: np.ndarray) -> np.ndarray:
+def _log_chance(k: ndarray, n: ndarray) -> ndarray:
     """ln of the probability that a second binomial count is also k of n.
 
     The second count is independent of the first and has the same mean.

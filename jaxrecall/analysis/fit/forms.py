@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 from scipy.optimize import minimize_scalar
 from scipy.special import boxcox
 
@@ -42,17 +43,17 @@ class Form(NamedTuple):
     floor: float
     factor: float
 
-    def at(self, x: np.ndarray) -> np.ndarray:
+    def at(self, x: ndarray) -> ndarray:
         """Returns y at the sizes x."""
         return np.nan_to_num(self.floor) + self.factor * x**self.exponent
 
 
-def _power(x: np.ndarray, y: np.ndarray) -> Form:
+def _power(x: ndarray, y: ndarray) -> Form:
     p, constant = np.polyfit(np.log(x), np.log(y), 1)
     return Form(p, np.nan, np.exp(constant))
 
 
-def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
+def _above_floor(x: ndarray, y: ndarray) -> Form:
     middle = np.exp(np.log(x).mean())
     ratio = x / middle
 
@@ -98,7 +99,7 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[Row]:
                 yield settings | {"axis": axis} | row
 
 
-def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
+def _row(name: str, x: ndarray, y: ndarray, n_seeds: int) -> Row:
     """Returns the numbers of a form with their intervals, and its error.
 
     y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
@@ -129,7 +130,7 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
     }
 
 
-def _rms(predicted: np.ndarray, y: np.ndarray) -> float:
+def _rms(predicted: ndarray, y: ndarray) -> float:
     """The rms of ln(predicted / y); inf if a prediction is not positive."""
     if (predicted <= 0).any():
         return np.inf
