@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
+from pyarrow import Schema, Table
 
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, LIST, Declarations, in_order
@@ -39,7 +40,7 @@ from .pages import check_pages
 pc: Any = pa.compute  # pyright does not know its functions
 
 
-def arrow_schema(columns: Declarations) -> pa.Schema:
+def arrow_schema(columns: Declarations) -> Schema:
     """Returns the Arrow schema of columns. `columns` gives an Arrow type and a meaning
     for each column, and also a unit for parameters of laws.
     """
@@ -143,7 +144,7 @@ _SORT = [
 ]
 
 
-def make_table(rows: list[Json], columns: Declarations = COLUMNS) -> pa.Table:
+def make_table(rows: list[Json], columns: Declarations = COLUMNS) -> Table:
     """Returns a table with these rows, sorted by run and step. None in a row means
     null.
 
@@ -175,7 +176,7 @@ def read_facts(table: Any) -> Json:
     """Returns the description of a table or schema, which is the entry `KEY` of its
     metadata. The dict is empty if the entry is missing or damaged.
     """
-    schema = table if isinstance(table, pa.Schema) else table.schema
+    schema = table if isinstance(table, Schema) else table.schema
     try:
         description = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
@@ -213,7 +214,7 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def with_facts(table: pa.Table, facts: Json) -> pa.Table:
+def with_facts(table: Table, facts: Json) -> Table:
     """Returns the table with these facts as its description."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
@@ -234,7 +235,7 @@ JOINT = (
 """The entries of the description of a joined table, besides `searched`."""
 
 
-def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
+def _joint_facts(parts: list[Json], table: Table) -> Json:
     """Returns the description of a table that was joined from parts. The argument
     `parts` lists the descriptions of the parts.
 
@@ -267,7 +268,7 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     return facts
 
 
-def to_parquet(table: pa.Table) -> pa.Buffer:
+def to_parquet(table: Table) -> pa.Buffer:
     """Returns the bytes of a Parquet file that contains the table. Every page has a
     checksum.
 
@@ -295,7 +296,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-Read = tuple[dict[Path, pa.Table], Unreadable]
+Read = tuple[dict[Path, Table], Unreadable]
 """A dict from files to their tables, and a list of the files that are not readable
 parts.
 """
@@ -307,7 +308,7 @@ def read_tables(paths: Iterable[Path], columns: list[str] | None = None) -> Read
     All columns are read and checked even if only some are wanted, so a run counts as
     done only if `load` can read its rows.
     """
-    tables: dict[Path, pa.Table] = {}
+    tables: dict[Path, Table] = {}
     unreadable = Unreadable()
     for path in paths:
         for table in rows_in(path, unreadable):
@@ -345,7 +346,7 @@ def _check_most(what: str, n: int, most: int) -> None:
         raise ValueError(f"{n} {what}; allowed: up to {most}")
 
 
-def _check_names_and_facts(schema: pa.Schema) -> None:
+def _check_names_and_facts(schema: Schema) -> None:
     """Raises ValueError if there are too many columns or facts, or if a name is too
     long.
     """
@@ -413,7 +414,7 @@ def _check_fits(what: str, n_bytes: int) -> None:
         )
 
 
-def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
+def rows_in(path: Path, unreadable: Unreadable) -> Iterator[Table]:
     """Yields the table in a file. Yields nothing if there is no file, or if it is not a
     readable part; such a part is added to `unreadable`.
     """
@@ -427,7 +428,7 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
             unreadable.append((path, in_one_line(error)))
 
 
-def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Table]:
+def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[Table]:
     """Yields the tables in these files. A part whose rows `compact` has merged into one
     of them is left out, unless that table cannot be read.
 
@@ -486,7 +487,7 @@ def _part(facts: Json) -> _Part:
     return _Part([*NEEDED, "step", "steps"], measured, {}, {})
 
 
-def read_part(path: Path) -> pa.Table:
+def read_part(path: Path) -> Table:
     """Returns the rows of one file. Raises an exception of any type if the file is not
     a readable part.
     """
@@ -515,7 +516,7 @@ def _refuse(message: str, names: list[str]) -> None:
         raise ValueError(message.format(", ".join(names)))
 
 
-def _check_names(table: pa.Table) -> None:
+def _check_names(table: Table) -> None:
     """Raises ValueError if the names of columns are damaged. Checksums protect the
     pages of a file, but not these names.
     """
@@ -526,7 +527,7 @@ def _check_names(table: pa.Table) -> None:
         raise ValueError("names of columns are damaged")
 
 
-def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
+def _with_older_values(table: Table, part: _Part) -> Table:
     """Returns the table after filling the columns that older rows lack. These columns
     then have a value in every row.
 
@@ -543,7 +544,7 @@ def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
     return table
 
 
-def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+def unlike(known: Schema, paths: Iterable[Path]) -> tuple[Schema, list[Path]]:
     """Returns a schema and a list of parts. The schema joins the known columns and the
     columns of all parts. The list contains the parts whose columns differ from the
     schema.
@@ -565,7 +566,7 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
     return every, others
 
 
-def _schema_of_part(path: Path) -> pa.Schema | None:
+def _schema_of_part(path: Path) -> Schema | None:
     """Returns the schema of a file, or None if the file is not a part. `read_tables`
     reports why the file is not a part.
     """
@@ -578,7 +579,7 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
     return None
 
 
-def _standard(schema: pa.Schema) -> pa.Schema:
+def _standard(schema: Schema) -> Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
@@ -586,7 +587,7 @@ def _standard(schema: pa.Schema) -> pa.Schema:
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
-def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conformed(table: Table, schema: Schema) -> Table:
     """Returns the table after adding the columns of a schema that the table lacks. The
     new columns contain nulls. No column of the table is removed.
     """
@@ -596,7 +597,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return with_facts(every, read_facts(table))
 
 
-def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
+def _statuses_without_number(table: Table, name: str) -> list[str]:
     """Returns the distinct values of `status` in the rows in which a column has no
     finite number.
 
@@ -608,7 +609,7 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
     return table["status"].filter(pc.invert(finite)).unique().to_pylist()
 
 
-def joined(tables: Iterable[pa.Table]) -> pa.Table:
+def joined(tables: Iterable[Table]) -> Table:
     """Returns one table that contains the rows of all tables and has their joint
     description.
 
@@ -634,13 +635,13 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     return with_facts(table, _joint_facts(facts, table))
 
 
-def is_last(table: pa.Table) -> pa.ChunkedArray:
+def is_last(table: Table) -> pa.ChunkedArray:
     """Returns whether each row is that of the last step of its run."""
     return pc.equal(table["step"], table["steps"])
 
 
 def in_table_order(
-    rows: pa.Table, keys: list[str], kept: np.ndarray | None = None
+    rows: Table, keys: list[str], kept: np.ndarray | None = None
 ) -> pa.Array:
     """Returns the indices of one row for each combination of `keys`, in table order.
 
@@ -666,7 +667,7 @@ def in_table_order(
     return order.take(np.sort(first.to_numpy()))
 
 
-def with_pandas_types(table: pa.Table) -> pa.Table:
+def with_pandas_types(table: Table) -> Table:
     """Returns the table with metadata that specify the pandas type of each column.
 
     Because of these metadata, pandas reads columns of ints or bools with nulls as its
@@ -702,7 +703,7 @@ def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
     return {"pandas_type": name, "numpy_type": nullable.get(name, name)}
 
 
-def with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
+def with_metadata(table: Table, key: bytes, value: Json) -> Table:
     """Returns the table with one more entry in its metadata."""
     text = json.dumps(value, separators=(",", ":"))
     metadata = (table.schema.metadata or {}) | {key: text.encode()}
