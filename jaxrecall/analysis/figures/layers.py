@@ -20,11 +20,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy import ndarray
 import pandas as pd
+from numpy import ndarray
 
 from ...model.values import is_missing
-from ..fit.columns import Table, floats, groups
+from ..fit.columns import ColumnNames, Table, floats, groups
 from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
@@ -351,7 +351,7 @@ def categories(column: Table) -> list[Any]:
     return sorted(distinct, key=lambda value: (isinstance(value, str), value))
 
 
-def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
+def values_of(table: Table, by: ColumnNames) -> list[Selection]:
     """Returns a sorted list of the distinct combinations of values in the columns `by`.
 
     Missing values come last. If `by` is empty, the result is [{}].

@@ -33,7 +33,7 @@ from ...sweep.summary import ALLOWED, Summary, parsed
 from . import cells, tables
 from .additive import add_powers
 from .cells import Family
-from .columns import Row, Table, common, without
+from .columns import ColumnNames, Row, Table, common, without
 from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
@@ -312,7 +312,7 @@ def _laws(
     return {text: _read(text, axes) for text in texts}
 
 
-def _read(text: str, axes: Sequence[str]) -> Expression:
+def _read(text: str, axes: ColumnNames) -> Expression:
     expect("where", text, str, TEXTS, FitError)
     try:
         expression = parse(text, calls=True)

@@ -29,6 +29,7 @@ from .columns import (
     NUMBERS,
     RIGHT,
     AxisValue,
+    ColumnNames,
     Table,
     common,
     groups,
@@ -109,7 +110,7 @@ class Family:
     cells: Sequence[Cell]
     origin: Table
     names: Table
-    powers: Sequence[str] = SIZES
+    powers: ColumnNames = SIZES
     along: str = "N"
     falls: bool = False
     measure: str = "accuracy"
@@ -253,7 +254,7 @@ def families(
 
 
 def _on_settings(
-    frame: Table, roles: Roles, axes: Sequence[str], along: str
+    frame: Table, roles: Roles, axes: ColumnNames, along: str
 ) -> list[str]:
     """Returns a remark that names the settings of a table that does not state them.
 
@@ -281,7 +282,7 @@ def _on_settings(
     ]
 
 
-def _averaged(frame: Table, point: Sequence[str], counted: bool) -> Table:
+def _averaged(frame: Table, point: ColumnNames, counted: bool) -> Table:
     """Returns one row for each point and seed, with the mean of the measure."""
     by_run = groups(frame, point)
     counts = by_run[[RIGHT, ANSWERS]].agg("sum" if counted else "mean")
@@ -323,7 +324,7 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
 
 
 def refuse_runs_twice(
-    given: Table, frame: Table, roles: Roles, point: Sequence[str]
+    given: Table, frame: Table, roles: Roles, point: ColumnNames
 ) -> None:
     """Raises FitError if runs come more than once. `given` is the table as its owner
     has it.
@@ -344,8 +345,8 @@ def refuse_runs_twice(
 
 def _fill(
     rows: Table,
-    axes: Sequence[str],
-    names: Sequence[str],
+    axes: ColumnNames,
+    names: ColumnNames,
     counted: bool,
     counts_lost: bool,
     **facts: Any,

@@ -27,7 +27,7 @@ from ...sweep.crossing import (
     jackknife,
 )
 from .cells import Family
-from .columns import Row, numbered, without
+from .columns import ColumnNames, Row, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
 
@@ -85,7 +85,7 @@ class Estimates:
     level: float
     curves: Sequence[AnyCurve | None]
     crossings: Sequence[Crossing]
-    cautions: Sequence[str] = ()
+    cautions: ColumnNames = ()
 
     @cached_property
     def log_x(self) -> ndarray:
@@ -145,8 +145,8 @@ class Law(Estimates):
         factors: the other axes that vary.
     """
 
-    axes: Sequence[str] = ()
-    factors: Sequence[str] = ()
+    axes: ColumnNames = ()
+    factors: ColumnNames = ()
 
     @cached_property
     def n_seeds(self) -> int:
