@@ -168,15 +168,14 @@ def _numbers(
     floor, terms, powers = np.split(unknowns, [1, 1 + len(sizes)], axis=1)
     factors = terms - powers * middle
     names = [("floor", "", np.nan)]
-    for quantity in ("factor", "exponent"):
-        names += [(quantity, size, np.nan) for size in sizes]
+    names += product(("factor", "exponent"), sizes, [np.nan])
     values = [np.exp(floor), np.exp(factors), powers]
     slopes = (np.log(abs(powers)) + factors) / powers
     shares = 1 / powers / (1 / powers).sum(axis=1, keepdims=True)
     shares[np.ptp(np.sign(powers), axis=1) > 0] = np.nan
     for whole in products:
-        names += [("optimum", size, whole) for size in sizes]
+        names += product(["optimum"], sizes, [whole])
         level = np.log(whole) + slopes.sum(axis=1, keepdims=True)
         values.append(np.exp(shares * level - slopes))
-    names += [("growth of optimum", size, np.nan) for size in sizes]
+    names += product(["growth of optimum"], sizes, [np.nan])
     return names, np.hstack([*values, shares])
