@@ -38,7 +38,7 @@ from .columns import (
     without,
 )
 from .repeated import advise_on_copies
-from .roles import COUNTS, SIZES, Roles
+from .roles import COUNTS, Roles
 from .table_axes import (
     as_given,
     choose_axes,
@@ -74,17 +74,12 @@ class Cell(NamedTuple):
     N: ndarray
     k: ndarray
     n: ndarray
-    n_lost: int = 0
-    n_tried: int = 0
+    n_lost: int
+    n_tried: int
 
     @property
     def n_seeds(self) -> int:
         return int((self.n > 0).any(axis=0).sum())
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no run has a number."""
-        return not (np.isfinite(self.k) & (self.n > 0)).any()
 
 
 @dataclass(frozen=True)
@@ -110,12 +105,12 @@ class Family:
     cells: Sequence[Cell]
     origin: Table
     names: Table
-    powers: ColumnNames = SIZES
-    along: str = "N"
-    falls: bool = False
-    measure: str = "accuracy"
-    is_fraction: bool = True
-    what: str = ""
+    powers: ColumnNames
+    along: str
+    falls: bool
+    measure: str
+    is_fraction: bool
+    what: str
 
     @property
     def critical(self) -> str:

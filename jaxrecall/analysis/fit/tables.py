@@ -164,7 +164,7 @@ def _state(e: Estimates, i: int) -> tuple[str, str]:
     The accuracies in the text are measured means.
     """
     cell, crossing = e.family.cells[i], e.crossings[i]
-    if cell.is_empty:
+    if not (np.isfinite(cell.k) & (cell.n > 0)).any():
         return NO_VALUES, ""
     if crossing.side == 0:
         if any(crossing.is_open):
