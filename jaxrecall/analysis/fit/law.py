@@ -307,7 +307,9 @@ class Law(Estimates):
         for j, half in enumerate(beyond):
             low, high = interval(sums[:, j], self.n_seeds, shape[j])
             middle, wider = sums[0, j], np.hypot((high - low) / 2, half)
-            by = "cells" if half > 0 else "seeds"
+            by = "seeds"
+            if half > 0:
+                by = "cells"
             if np.isnan(low):
                 by = ""
             estimates.append(Estimate(middle, middle - wider, middle + wider, by))
