@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy import ndarray
 from jax import Array
+from numpy import ndarray
 
 from .. import functional
 from .. import recall as model

@@ -229,7 +229,7 @@ def not_finite(rows: Any, simulator: Simulator) -> Iterator[str]:
         why = f"{simulator.accuracy} is not finite, and null"
         yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
     for name in simulator.own_columns:
-        missing = list(rows[name].isna()).count(True)
+        missing = rows[name].isna().sum()
         if missing and name != simulator.accuracy:
             yield (
                 f"{name}: absent, not a number, or too large (float32 ends at 3.4e38)"
