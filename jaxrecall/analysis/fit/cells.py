@@ -38,7 +38,7 @@ from .columns import (
     without,
 )
 from .repeated import advise_on_copies
-from .roles import COUNTS, Roles
+from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
     choose_axes,
@@ -74,8 +74,8 @@ class Cell(NamedTuple):
     N: ndarray
     k: ndarray
     n: ndarray
-    n_lost: int
-    n_tried: int
+    n_lost: int = 0
+    n_tried: int = 0
 
     @property
     def n_seeds(self) -> int:
@@ -105,12 +105,12 @@ class Family:
     cells: Sequence[Cell]
     origin: Table
     names: Table
-    powers: ColumnNames
-    along: str
-    falls: bool
-    measure: str
-    is_fraction: bool
-    what: str
+    powers: ColumnNames = SIZES
+    along: str = "N"
+    falls: bool = False
+    measure: str = "accuracy"
+    is_fraction: bool = True
+    what: str = ""
 
     @property
     def critical(self) -> str:
