@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as functions
 import pyarrow.parquet as pq
 from pyarrow import Schema, Table
 
@@ -37,7 +37,7 @@ from ..files import (
 from ..machine import memory_described, memory_limit
 from .pages import check_pages
 
-pc: Any = pa.compute  # pyright does not know its functions
+pc: Any = functions  # pyright does not know what it contains
 
 
 def arrow_schema(columns: Declarations) -> Schema:
