@@ -83,14 +83,6 @@ _DECODED = {
     ),
 }
 
-_AFTER_FIRST_STEPS = {
-    "largest_prediction": (
-        "float64",
-        "V times the largest predicted probability after the first steps, over the"
-        " first min(N, n_test) samples of step 3; null for one first step",
-    )
-}
-
 _TRACED = {
     "step": (
         "int64",
@@ -263,7 +255,11 @@ COLUMNS: Declarations = {
         " for uniform tokens",
     ),
     **_fields("first_steps"),
-    **_AFTER_FIRST_STEPS,
+    "largest_prediction": (
+        "float64",
+        "V times the largest predicted probability after the first steps, over the"
+        " first min(N, n_test) samples of step 3; null for one first step",
+    ),
     "cpu_model": ("string", "processor model, if known"),
 }
 """A dict from column name to Arrow type and meaning, in table order. New columns are

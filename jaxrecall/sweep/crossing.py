@@ -91,6 +91,15 @@ levels the curve rises.
 NORMAL = 1.96
 
 
+def jackknife(change: Floats, seeds: Floats) -> Floats:
+    """Returns the jackknife estimate of a squared standard error, (...,).
+
+    `change` (seeds, ...) contains the change of the estimate if a seed is left out; nan
+    counts as no change. `seeds` is the number of seeds.
+    """
+    return (seeds - 1) / seeds * np.nansum(change**2, axis=0)
+
+
 def cloglog(p: Floats) -> Floats:
     return np.log(-np.log1p(-p))
 
@@ -319,7 +328,7 @@ class AnyCurve:
         seeds, log_x = crossing.n_seeds, crossing.log_x
         x, at = self._around(log_x)
         change, _ = self._between(x)
-        one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
+        one = np.sqrt(jackknife(change, seeds))
         error = scipy.special.stdtrit(seeds - 1, TAIL) * one
         lo, hi = ends(x, self.smooth(x) - theta, error, at)
         return crossing.with_interval(
@@ -497,7 +506,7 @@ class Curve(AnyCurve):
         seeds = np.minimum(self._n_effective[j], self._n_effective[j + 1])
         p = scipy.special.expit(self.smooth(x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
-        one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
+        one = np.sqrt(jackknife(change, seeds) * p * (1 - p))
         error = scipy.special.stdtrit((seeds - 2).clip(1), TAIL) * one
         line = error[at] / (crossing.slope * np.sqrt(theta * (1 - theta)))
         lo, hi = ends(x, z, error, at)

@@ -369,8 +369,8 @@ class CellSearch:
                 offs.append(off[1] - np.interp(x[1], x[[0, 2]], off[[0, 2]]))
         if len(offs) < FIRST_SEEDS:
             return False
-        error = np.std(offs, ddof=1) / math.sqrt(len(offs))
-        return bool(abs(np.mean(offs)) > stdtrit(len(offs) - 1, BEND_TAIL) * error)
+        t = stdtrit(len(offs) - 1, BEND_TAIL)
+        return bool(abs(np.mean(offs)) > t * _standard_error(offs))
 
     def _look_beyond(self, centre: float) -> Asking:
         """Runs a seed far above the crossing, and more seeds if its accuracy is below
@@ -422,7 +422,7 @@ class CellSearch:
                 if level == k:
                     there.append(accuracy)
             off = float(np.mean(there)) - self._crossed
-            if abs(off) > _three_errors(there):
+            if abs(off) > 3 * _standard_error(there):
                 return off
         return 0.0
 
@@ -436,7 +436,7 @@ class CellSearch:
         yield [(level, seed) for level in (k, other) for seed in seeds]
         gains = [self.accuracy[other, seed] - self.accuracy[k, seed] for seed in seeds]
         least = 0.02 * self._curve().scale
-        self.against = bool(np.mean(gains) < -max(least, _three_errors(gains)))
+        self.against = bool(np.mean(gains) < -max(least, 3 * _standard_error(gains)))
 
     def _lacking(
         self, centre: float, slope: float | None, seeds: Sequence[int]
@@ -484,9 +484,9 @@ class CellSearch:
         return lacking
 
 
-def _three_errors(values: Sequence[float]) -> float:
-    """Returns three times the standard error of the mean."""
-    return 3 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+def _standard_error(values: Sequence[float]) -> float:
+    """Returns the standard error of the mean."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def farthest(axis: str, width: float) -> float:

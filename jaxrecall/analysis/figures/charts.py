@@ -20,7 +20,7 @@ from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.checks import tried
-from ..fit.columns import Table, common, groups, is_numeric, without
+from ..fit.columns import ColumnNames, Table, common, groups, is_numeric, without
 from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
@@ -48,8 +48,8 @@ FITTED: Style = {"marker": "none", "width": 0.8}
 def accuracy(
     runs: Runs,
     x: str,
-    lines: Sequence[str],
-    panels: Sequence[str] = (),
+    lines: ColumnNames,
+    panels: ColumnNames = (),
     marks: Table | None = None,
     theory: Theory | None = None,
 ) -> Chart:
@@ -98,8 +98,8 @@ def critical(
     estimates: Fit,
     theta: float,
     x: str,
-    lines: Sequence[str],
-    panels: Sequence[str],
+    lines: ColumnNames,
+    panels: ColumnNames,
     theory: Theory | None = None,
 ) -> Chart:
     """Returns a chart of thresholds along x, with the fitted law and theory.
@@ -167,7 +167,7 @@ def phase(
     return chart
 
 
-def collapse(runs: Runs, estimates: Fit, theta: float, lines: Sequence[str]) -> Chart:
+def collapse(runs: Runs, estimates: Fit, theta: float, lines: ColumnNames) -> Chart:
     """Returns a chart of the curve of every cell against N / N*.
 
     Each cell has its own N*. If accuracy crosses along another axis, this axis replaces
@@ -184,7 +184,7 @@ def collapse(runs: Runs, estimates: Fit, theta: float, lines: Sequence[str]) -> 
     return Chart([layer], star, runs.roles, lines=lines, labels={MEASURE: runs.label})
 
 
-def placed(frame: Table, axes: Sequence[str], searched: str = "") -> Places:
+def placed(frame: Table, axes: ColumnNames, searched: str = "") -> Places:
     """Returns the axes that are along x, make lines, or make panels.
 
     If nothing varies, x is a field, so that the only point has a place.
@@ -196,7 +196,7 @@ def placed(frame: Table, axes: Sequence[str], searched: str = "") -> Places:
 
 def draw_sweep(
     frame: Table,
-    axes: Sequence[str],
+    axes: ColumnNames,
     title: str,
     path: Path,
     thresholds: Sequence[Selection] | None = None,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fit.columns import common, floats, without
+from ..fit.columns import ColumnNames, common, floats, without
 from ..fit.roles import Roles, Table
 from ..fit.tables import NO_VALUES
 from .layers import (
@@ -111,10 +111,10 @@ class Chart:
     x: str
     roles: Roles
     y: str = ""
-    lines: Sequence[str] = ()
-    panels: Sequence[str] = ()
-    rows: Sequence[str] = ()
-    columns: Sequence[str] = ()
+    lines: ColumnNames = ()
+    panels: ColumnNames = ()
+    rows: ColumnNames = ()
+    columns: ColumnNames = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     scale: str = ""
     size: Size | None = None
@@ -365,7 +365,7 @@ class Chart:
             ax.yaxis.set_label_coords(0, 0.5)
         ax.set_ylabel(_wrapped(beside, height, "axes.labelsize"))
 
-    def _settings(self, values: Selection, names: Sequence[str]) -> str:
+    def _settings(self, values: Selection, names: ColumnNames) -> str:
         """Formats the settings of a panel."""
         shown = without(names, [COLUMN])
         return settings({name: values[name] for name in shown}, self.labels)

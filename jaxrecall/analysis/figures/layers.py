@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy import ndarray
 
 from ...model.values import is_missing
-from ..fit.columns import Table, floats, groups
+from ..fit.columns import ColumnNames, Table, floats, groups
 from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
@@ -61,11 +62,11 @@ class Axis:
         return "symlog" if 0 in self.values else "log"
 
     @property
-    def places(self) -> np.ndarray:
+    def places(self) -> ndarray:
         """The places of the values."""
         return self.place(pd.Series(self.values, dtype=object))
 
-    def place(self, column: Table) -> np.ndarray:
+    def place(self, column: Table) -> ndarray:
         """Returns the place of each value: the number itself, or the rank of a name."""
         if self.kind != "names":
             return floats(column)
@@ -300,7 +301,7 @@ def hollow(panel: Panel, rows: Table) -> Iterator[tuple[str, Style, Table]]:
         yield "crosses below", {"marker": "v"}, rows[is_above]
 
 
-def _bars(rows: Table, middle: str, low: str, high: str) -> np.ndarray | None:
+def _bars(rows: Table, middle: str, low: str, high: str) -> ndarray | None:
     """(2, n): the lengths of the bars below and above the values of a column, or None.
 
     The bar of an open interval ends beyond the limits of the figure.
@@ -313,7 +314,7 @@ def _bars(rows: Table, middle: str, low: str, high: str) -> np.ndarray | None:
     return np.nan_to_num(np.stack([value - least, most - value])).clip(0)
 
 
-def _edges(ruler: Any, places: np.ndarray) -> np.ndarray:
+def _edges(ruler: Any, places: ndarray) -> ndarray:
     """Returns the edges of pixels: in the middle between two places, and half a step
     beyond the first and the last.
     """
@@ -350,7 +351,7 @@ def categories(column: Table) -> list[Any]:
     return sorted(distinct, key=lambda value: (isinstance(value, str), value))
 
 
-def values_of(table: Table, by: Sequence[str]) -> list[Selection]:
+def values_of(table: Table, by: ColumnNames) -> list[Selection]:
     """Returns a sorted list of the distinct combinations of values in the columns `by`.
 
     Missing values come last. If `by` is empty, the result is [{}].

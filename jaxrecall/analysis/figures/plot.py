@@ -27,7 +27,7 @@ from ...model.point import LAW_FIELDS
 from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
 from ..fit.checks import tried
-from ..fit.columns import Table, common, groups, no_numbers, without
+from ..fit.columns import ColumnNames, Table, common, groups, no_numbers, without
 from ..fit.measure import choose_along, choose_measure
 from ..fit.reading import plain_table
 from ..fit.repeated import tell_apart
@@ -206,9 +206,9 @@ def figure(
 def _tables(
     df: Table,
     roles: Roles,
-    axes: Sequence[str],
-    measured: Sequence[str],
-    others: Sequence[str],
+    axes: ColumnNames,
+    measured: ColumnNames,
+    others: ColumnNames,
     has_lines: bool,
     band: str,
 ) -> tuple[list[Table], list[str]]:
@@ -247,7 +247,7 @@ def _tables(
     return [rows] * len(measured), lines
 
 
-def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
+def _axes_of_marks(rows: Table, placed: ColumnNames) -> list[str]:
     """Returns the columns that say which estimate a row is, and that have no place.
 
     In thresholds of a fit or a search, all columns before theta are axes.
@@ -259,7 +259,7 @@ def _axes_of_marks(rows: Table, placed: Sequence[str]) -> list[str]:
     return without(dict.fromkeys(names), placed)
 
 
-def _stacked(parts: Sequence[Table], names: Sequence[str]) -> Table:
+def _stacked(parts: Sequence[Table], names: ColumnNames) -> Table:
     """Returns tables of several columns as one, in which VALUE is the column that the
     column COLUMN names.
     """
@@ -307,7 +307,7 @@ def _places(panels: object, rows: object, columns: object) -> dict[str, list[str
     return places
 
 
-def _layers(over: object, axes: Sequence[str]) -> list[Layer]:
+def _layers(over: object, axes: ColumnNames) -> list[Layer]:
     """Returns the layers; raises UsageError if one lacks a column of the axes."""
     allowed = "a list of layers, such as Polyline and Points"
     layers = _list_of(Layer, "over", over or (), allowed)

@@ -20,12 +20,20 @@ from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, cells, fit
 from ..fit.cells import refuse_runs_twice
 from ..fit.checks import tried
-from ..fit.columns import Table, common, groups, seed_columns, varying, without
+from ..fit.columns import (
+    ColumnNames,
+    Table,
+    common,
+    groups,
+    seed_columns,
+    varying,
+    without,
+)
 from ..fit.repeated import list_values, tell_apart
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
 from ..fit.steps import ALL
 from ..fit.table_axes import as_given, rounded, settings_of
-from ..fit.tables import with_state
+from ..fit.tables import OF_SIDES
 from .style import label
 
 ORDER = ("d", "L", "V", "m")
@@ -67,16 +75,15 @@ class Runs:
         rows = tried(rows_of(df, roles, summary), roles, MEASURE)
         rows = rows[rows[along] > 0]
         for name in axes:
-            if rows[name].dtype.kind == "f":
-                rows = rows.assign(**{name: rounded(rows[name])})
+            rows = rows.assign(**{name: rounded(rows[name])})
         runs = cls(df, rows, roles, along, tuple(axes), summary)
         runs.check(runs.every)
         return runs
 
     def check(
         self,
-        placed: Sequence[str],
-        drawn: Sequence[str] = (MEASURE,),
+        placed: ColumnNames,
+        drawn: ColumnNames = (MEASURE,),
         places: str = "",
         makes_lines: bool = False,
     ) -> list[str]:
@@ -143,7 +150,7 @@ class Runs:
         """The list of all axes that vary, including `along`."""
         return [*self.axes, *common([self.along], self.rows)]
 
-    def means(self, by: Sequence[str]) -> Table:
+    def means(self, by: ColumnNames) -> Table:
         """Returns the means of the measure, as `averaged` does."""
         return averaged(self.rows, by, MEASURE, self.band)
 
@@ -195,7 +202,7 @@ def in_order(axes: Iterable[str]) -> list[str]:
     return [*common(ORDER, axes), *without(axes, ORDER)]
 
 
-def averaged(rows: Table, by: Sequence[str], y: str, band: str = "sd") -> Table:
+def averaged(rows: Table, by: ColumnNames, y: str, band: str = "sd") -> Table:
     """Returns a table of the mean of a column for each combination of values in `by`.
 
     The column n_seeds is the number of averaged rows, and n_lost that of rows without a
@@ -228,11 +235,14 @@ def with_tried(thresholds: Table) -> Table:
     is_above = thresholds["censored"] == "left"
     tried = thresholds["N_above"].where(is_above, thresholds["N_below"])
     tried = tried.astype(float).mask(thresholds["censored"] == "no")
-    return with_state(thresholds).assign(tried=tried)
+    if "state" not in thresholds:  # as in tables of earlier versions
+        states = thresholds["censored"].map(OF_SIDES)
+        thresholds = thresholds.assign(state=states)
+    return thresholds.assign(tried=tried)
 
 
 def predict_by_law(
-    stars: Table, exponents: Table, axes: Sequence[str]
+    stars: Table, exponents: Table, axes: ColumnNames
 ) -> Iterator[Table]:
     """Yields the thresholds that cross with the column `law`, the critical value that
     the fitted law predicts. There is a table for each part that has a law.
@@ -268,10 +278,10 @@ class Places(NamedTuple):
 
 
 def arranged(
-    every: Sequence[str],
+    every: ColumnNames,
     x: str | None = None,
-    lines: Sequence[str] | None = None,
-    panels: Sequence[str] = (),
+    lines: ColumnNames | None = None,
+    panels: ColumnNames = (),
 ) -> Places:
     """Returns the axes that are along x, make lines, or make panels.
 
@@ -293,7 +303,7 @@ def arranged(
     return Places(x or "", [*lines], [*panels, *rest])
 
 
-def check_one_place(names: Sequence[str], places: str) -> None:
+def check_one_place(names: ColumnNames, places: str) -> None:
     """Raises UsageError if a name occurs twice."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
@@ -311,7 +321,7 @@ def expect_columns(table: Table, names: Iterable[str]) -> None:
 
 
 def refuse_several(
-    df: Table, rows: Table, names: Sequence[str], places: str = ""
+    df: Table, rows: Table, names: ColumnNames, places: str = ""
 ) -> NoReturn:
     """Raises UsageError because rows have several values of the columns `names`.
 

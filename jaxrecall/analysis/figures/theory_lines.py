@@ -12,7 +12,6 @@ tested values alone, and is drawn as ticks.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from ...errors import TheoryWarning
 from ...theory.critical import RANGES
 from ...theory.model import FIELDS_OF_MODEL
 from ...theory.tables import NO_PREDICTION, is_setting, predict
-from ..fit.columns import Table, groups, n_values, varying, without
+from ..fit.columns import ColumnNames, Table, groups, n_values, varying, without
 from ..fit.table_axes import unstated
 from .figure import Chart
 from .layers import THEORY, Axis, Contour, Layer, Polyline, ordered, where
@@ -66,9 +65,7 @@ class Theory:
         parts = [where(self.runs.rows, values) for values in chart.parts]
         return Theory(replace(self.runs, rows=pd.concat(parts)), self.messages)
 
-    def contour(
-        self, x: str, y: str, panels: Sequence[str], theta: float
-    ) -> list[Layer]:
+    def contour(self, x: str, y: str, panels: ColumnNames, theta: float) -> list[Layer]:
         """Returns the layer of the line over two axes where the accuracies that theory
         predicts at the tested values cross theta.
         """
@@ -116,7 +113,7 @@ class Theory:
         return cells.reset_index(drop=not by)
 
     def lines(
-        self, x: str, by: Sequence[str], critical: str = "", theta: float = 0.5
+        self, x: str, by: ColumnNames, critical: str = "", theta: float = 0.5
     ) -> list[Layer]:
         """Returns a layer with a line of theory along x for each combination of values
         of the axes `by`, or with ticks if no line can join them. Theory is that of the

@@ -33,7 +33,7 @@ from ...sweep.summary import ALLOWED, Summary, parsed
 from . import cells, tables
 from .additive import add_powers
 from .cells import Family
-from .columns import Row, Table, common, without
+from .columns import ColumnNames, Row, Table, common, without
 from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
@@ -191,7 +191,13 @@ def fit(
         raise refusal("theta", ", ".join(wrong), FRACTIONS, FitError)
     laws, used = _laws(families, where, by, best), set()
     sizes = parse_sizes(predict)
-    rows = {name: [] for name in tables.COLUMNS_OF}
+    on_request = {
+        "comparison": compare is not None,
+        "forms": floor is not None,
+        "additive": additive,
+        "predictions": sizes,
+    }
+    rows = {name: [] for name in tables.COLUMNS_OF if on_request.get(name, True)}
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family in families:
         for estimates in estimate(family, thetas, best, chosen):
@@ -215,15 +221,13 @@ def fit(
                     "exponents": exponents,
                     "diagnostics": tables.diagnose(within, exponents),
                     "predictions": chain(*(predict_law(within, one) for one in sizes)),
+                    "comparison": compare_values(within, compare or ""),
+                    "forms": compare_forms(within, floor or ""),
+                    "additive": add_powers(within, products),
                 }
-                if compare is not None:
-                    made["comparison"] = compare_values(within, compare)
-                if floor is not None:
-                    made["forms"] = compare_forms(within, floor)
-                if additive:
-                    made["additive"] = add_powers(within, products)
-                for name, of_law in made.items():
-                    rows[name] += [facts | row for row in of_law]
+                # generators: what was not requested is not computed
+                for name in common(made, rows):
+                    rows[name] += [facts | row for row in made[name]]
             done += len(family.cells)
             on_progress(done, total)
     if empty := without(laws, used):
@@ -241,18 +245,11 @@ def fit(
     columns = [*first.at, *without(first.names, tables.COLUMNS_OF["thresholds"])]
     predicted = dict.fromkeys(name for wanted in sizes for name in wanted)
     kept = {"thresholds": without(columns, [along]), "predictions": predicted}
-    asked = {
-        "comparison": compare is not None,
-        "forms": floor is not None,
-        "additive": additive,
-        "predictions": sizes,
-    }
     made = {}
     for name in rows:
-        if asked.get(name, True):
-            first_columns = kept.get(name, ())
-            made[name] = tables.make_frame(name, columns, first_columns, rows[name])
-            made[name].attrs["of"] = roles.measure
+        first_columns = kept.get(name, ())
+        made[name] = tables.make_frame(name, columns, first_columns, rows[name])
+        made[name].attrs["of"] = roles.measure
     return Fit(remarks=remarks, **made)
 
 
@@ -312,7 +309,7 @@ def _laws(
     return {text: _read(text, axes) for text in texts}
 
 
-def _read(text: str, axes: Sequence[str]) -> Expression:
+def _read(text: str, axes: ColumnNames) -> Expression:
     expect("where", text, str, TEXTS, FitError)
     try:
         expression = parse(text, calls=True)

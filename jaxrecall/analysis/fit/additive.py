@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+from numpy import ndarray
 
 from ...sweep.crossing import MIN_SEEDS
 from .columns import Row
@@ -86,7 +87,7 @@ def add_powers(e: Estimates, products: Sequence[float]) -> Iterator[Row]:
         }
 
 
-def _bootstrap(x: np.ndarray, law: Law, best: Any) -> tuple[np.ndarray, float]:
+def _bootstrap(x: ndarray, law: Law, best: Any) -> tuple[ndarray, float]:
     """Returns drawn errors of ln y (draws, cells), and the chance of residuals as large
     as those of the fit if the law holds.
 
@@ -121,7 +122,7 @@ def _bootstrap(x: np.ndarray, law: Law, best: Any) -> tuple[np.ndarray, float]:
 
 
 def fit_powers(
-    x: np.ndarray, y: np.ndarray, huber: float, start: np.ndarray | None = None
+    x: ndarray, y: ndarray, huber: float, start: ndarray | None = None
 ) -> Any:
     """Returns the fit whose unknowns are ln of E, A, B, ..., then the powers p, q, ...
 
@@ -138,13 +139,13 @@ def fit_powers(
         powers = product(STARTS, repeat=n_terms - 1)
         starts = [np.append(terms, np.sign(y @ x) * each) for each in powers]
 
-    def logs(unknowns: np.ndarray) -> np.ndarray:
+    def logs(unknowns: ndarray) -> ndarray:
         return np.insert(x * unknowns[n_terms:], 0, 0, axis=1) + unknowns[:n_terms]
 
-    def residuals(unknowns: np.ndarray) -> np.ndarray:
+    def residuals(unknowns: ndarray) -> ndarray:
         return np.logaddexp.reduce(logs(unknowns), axis=1) - y
 
-    def jacobian(unknowns: np.ndarray) -> np.ndarray:
+    def jacobian(unknowns: ndarray) -> ndarray:
         shares = scipy.special.softmax(logs(unknowns), axis=1)
         return np.hstack([shares, shares[:, 1:] * x])
 
@@ -154,11 +155,11 @@ def fit_powers(
 
 
 def _numbers(
-    unknowns: np.ndarray,
-    middle: np.ndarray,
+    unknowns: ndarray,
+    middle: ndarray,
     sizes: Sequence[str],
     products: Sequence[float],
-) -> tuple[list[tuple[str, str, float]], np.ndarray]:
+) -> tuple[list[tuple[str, str, float]], ndarray]:
     """Returns names of numbers (quantity, axis, product), and values (fits, numbers).
 
     At a fixed product of the sizes, y is smallest where all p A x^p are equal. There is
@@ -167,15 +168,14 @@ def _numbers(
     floor, terms, powers = np.split(unknowns, [1, 1 + len(sizes)], axis=1)
     factors = terms - powers * middle
     names = [("floor", "", np.nan)]
-    for quantity in ("factor", "exponent"):
-        names += [(quantity, size, np.nan) for size in sizes]
+    names += product(("factor", "exponent"), sizes, [np.nan])
     values = [np.exp(floor), np.exp(factors), powers]
     slopes = (np.log(abs(powers)) + factors) / powers
     shares = 1 / powers / (1 / powers).sum(axis=1, keepdims=True)
     shares[np.ptp(np.sign(powers), axis=1) > 0] = np.nan
     for whole in products:
-        names += [("optimum", size, whole) for size in sizes]
+        names += product(["optimum"], sizes, [whole])
         level = np.log(whole) + slopes.sum(axis=1, keepdims=True)
         values.append(np.exp(shares * level - slopes))
-    names += [("growth of optimum", size, np.nan) for size in sizes]
+    names += product(["growth of optimum"], sizes, [np.nan])
     return names, np.hstack([*values, shares])

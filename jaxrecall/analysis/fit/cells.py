@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from ...errors import FitError
 from ...model.point import EXTRAS
@@ -28,6 +29,7 @@ from .columns import (
     NUMBERS,
     RIGHT,
     AxisValue,
+    ColumnNames,
     Table,
     common,
     groups,
@@ -69,20 +71,15 @@ class Cell(NamedTuple):
     diverged. Without any number, there are no levels.
     """
 
-    N: np.ndarray
-    k: np.ndarray
-    n: np.ndarray
+    N: ndarray
+    k: ndarray
+    n: ndarray
     n_lost: int = 0
     n_tried: int = 0
 
     @property
     def n_seeds(self) -> int:
         return int((self.n > 0).any(axis=0).sum())
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no run has a number."""
-        return not (np.isfinite(self.k) & (self.n > 0)).any()
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ class Family:
     cells: Sequence[Cell]
     origin: Table
     names: Table
-    powers: Sequence[str] = SIZES
+    powers: ColumnNames = SIZES
     along: str = "N"
     falls: bool = False
     measure: str = "accuracy"
@@ -150,7 +147,7 @@ class Family:
         """
         return without(self.varying, self.powers)
 
-    def take(self, cells: Sequence[int] | np.ndarray) -> Family:
+    def take(self, cells: Sequence[int] | ndarray) -> Family:
         """Returns the family with some of its cells."""
         tables = {}
         for name in ("at", "origin", "names"):
@@ -252,7 +249,7 @@ def families(
 
 
 def _on_settings(
-    frame: Table, roles: Roles, axes: Sequence[str], along: str
+    frame: Table, roles: Roles, axes: ColumnNames, along: str
 ) -> list[str]:
     """Returns a remark that names the settings of a table that does not state them.
 
@@ -280,7 +277,7 @@ def _on_settings(
     ]
 
 
-def _averaged(frame: Table, point: Sequence[str], counted: bool) -> Table:
+def _averaged(frame: Table, point: ColumnNames, counted: bool) -> Table:
     """Returns one row for each point and seed, with the mean of the measure."""
     by_run = groups(frame, point)
     counts = by_run[[RIGHT, ANSWERS]].agg("sum" if counted else "mean")
@@ -322,7 +319,7 @@ def _falls(frame: Table, roles: Roles, along: str) -> bool:
 
 
 def refuse_runs_twice(
-    given: Table, frame: Table, roles: Roles, point: Sequence[str]
+    given: Table, frame: Table, roles: Roles, point: ColumnNames
 ) -> None:
     """Raises FitError if runs come more than once. `given` is the table as its owner
     has it.
@@ -343,8 +340,8 @@ def refuse_runs_twice(
 
 def _fill(
     rows: Table,
-    axes: Sequence[str],
-    names: Sequence[str],
+    axes: ColumnNames,
+    names: ColumnNames,
     counted: bool,
     counts_lost: bool,
     **facts: Any,
@@ -396,7 +393,7 @@ def _plain(value: AxisValue) -> AxisValue:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _originals(rows: Table, cell: np.ndarray) -> list[int]:
+def _originals(rows: Table, cell: ndarray) -> list[int]:
     """Returns, for each cell, the index of the earlier cell that it copies, or its own.
 
     `cell` contains the number of each row's cell. A cell copies another if n_correct
@@ -437,7 +434,7 @@ def _originals(rows: Table, cell: np.ndarray) -> list[int]:
     return originals
 
 
-def _log_chance(k: np.ndarray, n: np.ndarray) -> np.ndarray:
+def _log_chance(k: ndarray, n: ndarray) -> ndarray:
     """ln of the probability that a second binomial count is also k of n.
 
     The second count is independent of the first and has the same mean.

@@ -21,7 +21,7 @@ from .roles import ACCURACY, COUNTS, Roles
 
 
 def check_rows(
-    frame: Table, roles: Roles, along: str, counts_lost: bool = False
+    frame: Table, roles: Roles, along: str, counts_lost: bool
 ) -> tuple[Table, list[str]]:
     """Returns the rows of runs with the columns RIGHT and ANSWERS, and remarks.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ Table = Any  # a pandas.DataFrame, whose annotations help less than Any
 AxisValue = Any  # a number, text, true or false; nan if missing
 
 Row = dict[str, AxisValue]
+
+ColumnNames = Sequence[str]
 
 RIGHT, ANSWERS = "_right", "_answers"
 """The columns of the counts that a fit uses: how many answers are right, and how many
@@ -76,10 +78,12 @@ def varying(frame: Table, names: Iterable[str]) -> list[str]:
 
 
 def rounded(column: Table) -> Table:
-    """Returns a column of floats rounded to 12 digits.
+    """Returns a column of floats rounded to 12 digits, and any other as it is.
 
     Values that differ only by rounding errors become equal.
     """
+    if column.dtype.kind != "f":
+        return column
     values = column.dropna().unique()
     return column.map({value: float(to_12_digits(value)) for value in values})
 

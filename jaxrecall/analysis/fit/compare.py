@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy import ndarray
 
 from .cells import check_axis
 from .columns import Row, numbered, without
@@ -51,7 +52,7 @@ def compare_values(e: Estimates, axis: str) -> Iterator[Row]:
                     yield common | _row(law, f"exponent of {name}", weights, pairs)
 
 
-def _ratio(law: Law, pairs: np.ndarray) -> np.ndarray:
+def _ratio(law: Law, pairs: ndarray) -> ndarray:
     """The weights (cells,) of the mean of ln(second / first) over pairs of cells."""
     weights = np.zeros(len(law.crossings))
     weights[pairs[:, 0]] = 1 / len(pairs)
@@ -59,7 +60,7 @@ def _ratio(law: Law, pairs: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _slopes(law: Law, cells: np.ndarray) -> np.ndarray:
+def _slopes(law: Law, cells: ndarray) -> ndarray:
     """Returns the matrix (axes, cells) whose product with ln N* is the exponents of the
     law through some cells.
     """
@@ -68,7 +69,7 @@ def _slopes(law: Law, cells: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _row(law: Law, quantity: str, weights: np.ndarray, pairs: np.ndarray) -> Row:
+def _row(law: Law, quantity: str, weights: ndarray, pairs: ndarray) -> Row:
     """Returns the estimate of a weighted sum of ln N*, with its interval over seeds.
 
     The ratios are the exponential of such a sum.

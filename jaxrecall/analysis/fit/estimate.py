@@ -36,8 +36,7 @@ def estimate(
     cells that differ in this axis alone are one cell.
     """
     if family.what:
-        means = _estimate_means(family)
-        yield estimate_at_best(means, best) if best else means
+        yield estimate_at_best(_estimate_means(family), best)
         return
     rising = [family.mirrored(theta) for theta in thetas]
     levels = [summary.crossed(theta) for theta in rising]
@@ -61,7 +60,7 @@ def estimate(
         for curve in curves:
             crossings.append(curve.crossing(level) if curve else Crossing(np.inf))
         estimates = Estimates(family, thetas[i], level, curves, crossings)
-        yield estimate_at_best(estimates, best) if best else estimates
+        yield estimate_at_best(estimates, best)
 
 
 def _estimate_means(family: Family) -> Estimates:
@@ -95,8 +94,9 @@ def _mean(values: np.ndarray) -> Crossing:
     )
 
 
-def estimate_at_best(e: Estimates, axis: str) -> Estimates:
+def estimate_at_best(e: Estimates, axis: str | None) -> Estimates:
     """Returns the crossing of each cell at the best value of an axis, such as a rate.
+    Without an axis, returns the estimates as they are.
 
     The best value is the one whose curve crosses theta first, or last if accuracy falls
     along the curve. In the law of a mean, it has the largest mean, or the smallest if
@@ -107,6 +107,8 @@ def estimate_at_best(e: Estimates, axis: str) -> Estimates:
     the smallest or the largest number that was tried.
     """
     family = e.family
+    if not axis:
+        return e
     check_axis("best", axis, family.at)
     rest = without(family.at, [axis])
     is_range, values = is_numeric(family.at[axis]), family.at[axis].to_numpy()

@@ -21,8 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy import ndarray
 
 from ...errors import FitError
+from ...sweep.crossing import jackknife
 from .columns import Row, split, without
 from .law import Estimates, interval
 from .misfit import misfit
@@ -40,17 +42,17 @@ class Form(NamedTuple):
     floor: float
     factor: float
 
-    def at(self, x: np.ndarray) -> np.ndarray:
+    def at(self, x: ndarray) -> ndarray:
         """Returns y at the sizes x."""
         return np.nan_to_num(self.floor) + self.factor * x**self.exponent
 
 
-def _power(x: np.ndarray, y: np.ndarray) -> Form:
+def _power(x: ndarray, y: ndarray) -> Form:
     p, constant = np.polyfit(np.log(x), np.log(y), 1)
     return Form(p, np.nan, np.exp(constant))
 
 
-def _above_floor(x: np.ndarray, y: np.ndarray) -> Form:
+def _above_floor(x: ndarray, y: ndarray) -> Form:
     middle = np.exp(np.log(x).mean())
     ratio = x / middle
 
@@ -100,7 +102,7 @@ def compare_forms(e: Estimates, axis: str) -> Iterator[Row]:
                 yield settings | {"axis": axis} | row
 
 
-def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
+def _row(name: str, x: ndarray, y: ndarray, n_seeds: int) -> Row:
     """Returns the numbers of a form with their intervals, and its error.
 
     y has the shape (1 + seeds, sizes): from all seeds, then with each left out.
@@ -117,8 +119,7 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
         smaller = fit(x[:-n_out], y[0, :-n_out])
         error = _rms(smaller.at(x[-n_out:]), y[0, -n_out:])
         apart = np.log(y[1:, -n_out:] / y[0, -n_out:])
-        variance = (n_seeds - 1) / n_seeds * (apart**2).sum(axis=0)
-        noise = float(np.sqrt(variance.mean()))
+        noise = float(np.sqrt(jackknife(apart, n_seeds).mean()))
     rms, rejected = _rms(forms[0].at(x), y[0]), False
     if np.isfinite(rms) and len(x) > least and n_seeds > 1:
         off = np.log([one.at(x) for one in forms]) - np.log(y)
@@ -132,7 +133,7 @@ def _row(name: str, x: np.ndarray, y: np.ndarray, n_seeds: int) -> Row:
     }
 
 
-def _rms(predicted: np.ndarray, y: np.ndarray) -> float:
+def _rms(predicted: ndarray, y: ndarray) -> float:
     """The rms of ln(predicted / y); inf if a prediction is not positive."""
     if (predicted <= 0).any():
         return np.inf

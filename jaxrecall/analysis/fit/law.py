@@ -16,14 +16,22 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import scipy
+from numpy import ndarray
 
-from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, AnyCurve, Crossing
+from ...sweep.crossing import (
+    MIN_SEEDS,
+    NORMAL,
+    TAIL,
+    AnyCurve,
+    Crossing,
+    jackknife,
+)
 from .cells import Family
-from .columns import Row, numbered, without
+from .columns import ColumnNames, Row, numbered, without
 from .misfit import ALIKE, Misfit, agreement, half_widths, misfit
 
 
-def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
+def interval(y: ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
     """Returns the two ends of the 95 % interval of an estimate y[0].
 
     y[1:] are the estimates that leave out one of the S seeds each. Both ends are nan if
@@ -35,7 +43,7 @@ def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, fl
     """
     if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
-    squared_error = (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2)
+    squared_error = jackknife(y[1:] - y[0], n_seeds)
     error = scipy.special.stdtrit(n_seeds - 1, TAIL) * np.sqrt(squared_error)
     half = np.hypot(error, NORMAL * shape)
     return y[0] - half, y[0] + half
@@ -77,10 +85,10 @@ class Estimates:
     level: float
     curves: Sequence[AnyCurve | None]
     crossings: Sequence[Crossing]
-    cautions: Sequence[str] = ()
+    cautions: ColumnNames = ()
 
     @cached_property
-    def log_x(self) -> np.ndarray:
+    def log_x(self) -> ndarray:
         """(1 + seeds, cells): ln N* from all seeds, then with each seed left out.
 
         Cells that do not cross theta have infinite values.
@@ -95,12 +103,12 @@ class Estimates:
         return np.array(columns).T  # the last digits of sums depend on this layout
 
     @cached_property
-    def sure(self) -> np.ndarray:
+    def sure(self) -> ndarray:
         """(cells,): whether each cell crosses theta with certainty."""
         return np.array([c.side == 0 and not any(c.is_open) for c in self.crossings])
 
     @cached_property
-    def inside(self) -> np.ndarray:
+    def inside(self) -> ndarray:
         """(cells,): whether each cell is in the law.
 
         A cell is in the law if it crosses theta with certainty and has an interval. If
@@ -116,7 +124,7 @@ class Estimates:
         inside = vars(self.take(np.flatnonzero(self.inside)))
         return Law(**inside, axes=self.family.law, factors=self.family.factors)
 
-    def take(self, cells: Sequence[int] | np.ndarray) -> Self:
+    def take(self, cells: Sequence[int] | ndarray) -> Self:
         """Returns the estimates of some cells."""
         lists = {}
         for name in ("curves", "crossings", "cautions"):
@@ -137,8 +145,8 @@ class Law(Estimates):
         factors: the other axes that vary.
     """
 
-    axes: Sequence[str] = ()
-    factors: Sequence[str] = ()
+    axes: ColumnNames = ()
+    factors: ColumnNames = ()
 
     @cached_property
     def n_seeds(self) -> int:
@@ -147,7 +155,7 @@ class Law(Estimates):
         return int(np.any(has_run, axis=0).sum())
 
     @cached_property
-    def evidence(self) -> np.ndarray:
+    def evidence(self) -> ndarray:
         """(cells,): a number that is equal for a cell and its copies."""
         return numbered(self.family.origin, [*self.family.origin])
 
@@ -156,12 +164,12 @@ class Law(Estimates):
         return len(np.unique(self.evidence))
 
     @cached_property
-    def weight(self) -> np.ndarray:
+    def weight(self) -> ndarray:
         """(cells,): the root of each cell's weight, 1 / (1 + its number of copies)."""
         return np.sqrt(1 / np.bincount(self.evidence)[self.evidence])
 
     @cached_property
-    def design(self) -> np.ndarray:
+    def design(self) -> ndarray:
         """(cells, unknowns): the weighted constants, then the logs of the axes."""
         at = self.family.at
         kinds = numbered(at, self.factors)
@@ -171,7 +179,7 @@ class Law(Estimates):
         return np.hstack([constants, logs]) * self.weight[:, None]
 
     @cached_property
-    def _null(self) -> np.ndarray:
+    def _null(self) -> ndarray:
         """(directions, unknowns): the directions that the cells do not determine."""
         _, s, basis = np.linalg.svd(self.design)
         return basis[(s > 1e-9 * s.max(initial=0.0)).sum() :]
@@ -183,7 +191,7 @@ class Law(Estimates):
         return self.n_distinct - n_unknowns
 
     @cached_property
-    def weights(self) -> np.ndarray:
+    def weights(self) -> ndarray:
         """(axes, cells): the matrix that multiplies ln N* to give the exponents.
 
         The row of an axis is nan if the axis is constant or varies only together with
@@ -192,7 +200,7 @@ class Law(Estimates):
         unknowns = np.eye(self.design.shape[1])
         return self._weights_of(unknowns[len(unknowns) - len(self.axes) :])
 
-    def _weights_of(self, combinations: np.ndarray) -> np.ndarray:
+    def _weights_of(self, combinations: ndarray) -> ndarray:
         """Returns the matrix (combinations, cells) that multiplies ln N* to give linear
         combinations (combinations, unknowns) of the unknowns.
 
@@ -215,7 +223,7 @@ class Law(Estimates):
         move = np.pad(move, ((0, 0), (constants.shape[1] - len(self.axes), 0)))
         return self.estimates(self._weights_of(constants + move))
 
-    def residuals_of(self, y: np.ndarray) -> np.ndarray:
+    def residuals_of(self, y: ndarray) -> ndarray:
         """(estimates, cells): the distances of ln N* from the law.
 
         The distances are scaled so that a cell and its copies together count as one
@@ -226,7 +234,7 @@ class Law(Estimates):
         return y - solved @ self.design.T
 
     @cached_property
-    def residuals(self) -> np.ndarray:
+    def residuals(self) -> ndarray:
         """(1 + seeds, cells): residuals from all seeds, then with each left out."""
         return self.residuals_of(self.log_x)  # a common shift of all cells cancels
 
@@ -251,7 +259,7 @@ class Law(Estimates):
         """Whether the cells lie further from the law than noise explains."""
         return self.misfit is not None and self.misfit.is_certain
 
-    def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
+    def shape_deviation(self, weights: ndarray) -> ndarray:
         """The standard deviation of weights @ ln N* that the unknown shape of the
         curves causes.
 
@@ -273,7 +281,7 @@ class Law(Estimates):
         apart = np.linalg.norm((weights * steps) @ copies, axis=-1)
         return np.hypot(shared, apart) / 12**0.5
 
-    def estimates(self, weights: np.ndarray) -> list[Estimate]:
+    def estimates(self, weights: ndarray) -> list[Estimate]:
         """Returns sums of ln N* with weights (sums, cells), and their 95 % intervals.
         Without cells, the sums are nan.
 
@@ -299,13 +307,15 @@ class Law(Estimates):
         for j, half in enumerate(beyond):
             low, high = interval(sums[:, j], self.n_seeds, shape[j])
             middle, wider = sums[0, j], np.hypot((high - low) / 2, half)
-            by = "cells" if half > 0 else "seeds"
+            by = "seeds"
+            if half > 0:
+                by = "cells"
             if np.isnan(low):
                 by = ""
             estimates.append(Estimate(middle, middle - wider, middle + wider, by))
         return estimates
 
-    def _clusterings(self) -> list[np.ndarray]:
+    def _clusterings(self) -> list[ndarray]:
         """Returns arrays with the number of each cell's cluster: each cell alone, and
         all cells that differ only in axes along which misfits agree.
 

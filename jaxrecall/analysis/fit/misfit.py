@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy import ndarray
 
-from ...sweep.crossing import TAIL
+from ...sweep.crossing import TAIL, jackknife
 
 LEVEL = 0.03
 """The nominal probability with which noise alone rejects a true law.
@@ -59,7 +60,7 @@ class Misfit(NamedTuple):
         return self.chance < LIKELY
 
 
-def misfit(off: np.ndarray, free: int, n_seeds: int, shape: float) -> Misfit:
+def misfit(off: ndarray, free: int, n_seeds: int, shape: float) -> Misfit:
     """Returns the misfit of a law with the residuals `off`.
 
     The sum of squared residuals, divided by its expectation from noise, has an F
@@ -88,7 +89,7 @@ def misfit(off: np.ndarray, free: int, n_seeds: int, shape: float) -> Misfit:
     return Misfit(float(np.sqrt(square)), float(np.sqrt(noise)), float(chance))
 
 
-def agreement(off: np.ndarray, n_seeds: int, cluster: np.ndarray) -> float:
+def agreement(off: ndarray, n_seeds: int, cluster: ndarray) -> float:
     """The correlation of the misfits of two cells of one cluster; 0 without such cells.
 
     What noise adds to the squares and products of the residuals `off` is subtracted.
@@ -102,7 +103,7 @@ def agreement(off: np.ndarray, n_seeds: int, cluster: np.ndarray) -> float:
     return float(shared / pairs / (own / len(cluster)))
 
 
-def shared_errors(y: np.ndarray, n_seeds: int) -> float:
+def shared_errors(y: ndarray, n_seeds: int) -> float:
     """The mean correlation of the errors of two cells; 0 if it may be due to chance.
 
     y has the shape (1 + seeds, cells). If cells were independent, (S - 1) times the
@@ -122,13 +123,13 @@ def shared_errors(y: np.ndarray, n_seeds: int) -> float:
 
 
 def half_widths(
-    design: np.ndarray,
-    weights: np.ndarray,
-    off: np.ndarray,
+    design: ndarray,
+    weights: ndarray,
+    off: ndarray,
     n_seeds: int,
-    clusterings: Iterable[np.ndarray],
+    clusterings: Iterable[ndarray],
     is_likely: bool,
-) -> np.ndarray:
+) -> ndarray:
     """Returns the half width that misfit adds to the 95 % interval of each exponent.
 
     The misfits of different clusters are independent, and those of one cluster need not
@@ -162,22 +163,19 @@ def half_widths(
     return widest
 
 
-def _beyond_noise(y: np.ndarray, n_seeds: int) -> np.ndarray:
+def _beyond_noise(y: ndarray, n_seeds: int) -> ndarray:
     """Returns the squares of y[0], less their jackknife variances over seeds."""
-    variance = (n_seeds - 1) / n_seeds * ((y[1:] - y[0]) ** 2).sum(axis=0)
-    return y[0] ** 2 - variance
+    return y[0] ** 2 - jackknife(y[1:] - y[0], n_seeds)
 
 
-def _sums(values: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+def _sums(values: ndarray, cluster: ndarray) -> ndarray:
     """Returns the sums over the cells of each cluster, (..., clusters)."""
     sums = np.zeros((*values.shape[:-1], cluster.max() + 1))
     np.add.at(sums.T, cluster, values.T)
     return sums
 
 
-def _adjusted(
-    basis: np.ndarray, weights: np.ndarray, cluster: np.ndarray
-) -> np.ndarray:
+def _adjusted(basis: ndarray, weights: ndarray, cluster: ndarray) -> ndarray:
     """Returns weights (axes, cells) @ (1 - H)^(-1/2), cluster by cluster.
 
     H is the block of basis @ basis.T for the cells of the cluster. The power is that of
@@ -193,7 +191,7 @@ def _adjusted(
     return adjusted
 
 
-def _freedom(basis: np.ndarray, adjusted: np.ndarray, cluster: np.ndarray) -> float:
+def _freedom(basis: ndarray, adjusted: ndarray, cluster: ndarray) -> float:
     """The degrees of freedom of the variance, tr(B)^2 / tr(B^2).
 
     B is the covariance of the scores of the clusters if cells are independent, with one

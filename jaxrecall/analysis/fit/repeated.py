@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from ...errors import shortened
 from ...model.values import is_missing
-from .columns import Table, common, groups, n_values, rounded
+from .columns import ColumnNames, Table, common, groups, n_values, rounded
 
 FEW = 3
 """The largest number of values of a column that a message lists."""
@@ -15,9 +14,9 @@ FEW = 3
 
 def tell_apart(
     rows: Table,
-    placed: Sequence[str],
-    names: Sequence[str],
-    always: Sequence[str] = (),
+    placed: ColumnNames,
+    names: ColumnNames,
+    always: ColumnNames = (),
 ) -> list[str]:
     """Returns the columns that tell apart rows with equal values of `placed`.
 
@@ -29,8 +28,7 @@ def tell_apart(
     for name in names:
         if name in known or n_values(rows, name) < 2:
             continue
-        if rows[name].dtype.kind == "f":
-            rows = rows.assign(**{name: rounded(rows[name])})
+        rows = rows.assign(**{name: rounded(rows[name])})
         n_apart = groups(rows, [*known, name]).ngroups
         if n_apart > n_groups or name in always:
             known.append(name)
@@ -38,9 +36,7 @@ def tell_apart(
     return known[n_placed:]
 
 
-def advise_on_copies(
-    stored: Table, point: Sequence[str], results: Sequence[str]
-) -> str:
+def advise_on_copies(stored: Table, point: ColumnNames, results: ColumnNames) -> str:
     """Returns advice about rows with equal values of `point` that no setting tells
     apart. Only rows with equal results are copies of one run.
     """

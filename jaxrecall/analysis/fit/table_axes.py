@@ -13,7 +13,7 @@ unless it was also given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from ...model.point import (
 from .columns import (
     ANSWERS,
     RIGHT,
+    ColumnNames,
     Row,
     Table,
     common,
@@ -192,9 +193,9 @@ def _tell_cells_apart(
     frame: Table,
     roles: Roles,
     names: Iterable[str],
-    left_out: Sequence[str],
+    left_out: ColumnNames,
     along: str,
-    stated: Sequence[str] = (),
+    stated: ColumnNames = (),
 ) -> list[str]:
     """Returns the axes among the columns `names`, sizes first. Columns of floats are
     rounded in place.
@@ -202,8 +203,7 @@ def _tell_cells_apart(
     sizes = without(roles.sizes, left_out)
     names = without(dict.fromkeys(names), (*left_out, *sizes))
     for name in names:
-        if frame[name].dtype.kind == "f":
-            frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
+        frame[name] = rounded(frame[name])  # kappa is recomputed from gamma
     listed = common(roles.axes or (), frame)
     texts = [name for name in listed if frame[name].dtype.kind == "O"]
     axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
@@ -247,7 +247,7 @@ def unstated(frame: Table, roles: Roles) -> list[str]:
     return settings
 
 
-def _follows(frame: Table, name: str, along: str, others: Sequence[str]) -> bool:
+def _follows(frame: Table, name: str, along: str, others: ColumnNames) -> bool:
     """Whether a column varies only together with `along`, as N = 8 V does with V, at
     fixed values of the `others`.
 
@@ -265,7 +265,7 @@ def _is_monotonic(frame: Table, name: str, along: str) -> bool:
     return column.is_monotonic_increasing or column.is_monotonic_decreasing
 
 
-def refuse_numbers_as_text(frame: Table, names: Sequence[str]) -> None:
+def refuse_numbers_as_text(frame: Table, names: ColumnNames) -> None:
     """Raises FitError if a column contains numbers that are written as text, as in
     "1,024".
     """

@@ -18,7 +18,7 @@ from ...errors import plural
 from ...sweep.crossing import MIN_SEEDS, AnyCurve, Crossing
 from ...sweep.simulators import OF_THRESHOLDS
 from .cells import Cell
-from .columns import Row, Table, common, n_values, without
+from .columns import ColumnNames, Row, Table, common, n_values, without
 from .estimate import METHOD
 from .law import Estimate, Estimates, Law
 from .misfit import shared_errors
@@ -164,7 +164,7 @@ def _state(e: Estimates, i: int) -> tuple[str, str]:
     The accuracies in the text are measured means.
     """
     cell, crossing = e.family.cells[i], e.crossings[i]
-    if cell.is_empty:
+    if not (np.isfinite(cell.k) & (cell.n > 0)).any():
         return NO_VALUES, ""
     if crossing.side == 0:
         if any(crossing.is_open):
@@ -365,17 +365,8 @@ def count_states(states: Iterable[str]) -> str:
     return ", ".join(f"{n} {state}" for state, n in counts.items())
 
 
-def with_state(thresholds: Table) -> Table:
-    """Returns thresholds with the column `state`. In tables of earlier versions, which
-    lack it, it follows from `censored`.
-    """
-    if "state" in thresholds:
-        return thresholds
-    return thresholds.assign(state=thresholds["censored"].map(OF_SIDES))
-
-
 def make_frame(
-    name: str, axes: Sequence[str], kept: Sequence[str], rows: Sequence[Row]
+    name: str, axes: ColumnNames, kept: ColumnNames, rows: Sequence[Row]
 ) -> Table:
     """Returns a table of a fit with its documented columns and types. The first columns
     are the axes that differ between its rows, then those in `kept`.

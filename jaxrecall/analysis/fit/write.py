@@ -151,9 +151,7 @@ def _crossings(thresholds: Table) -> str:
     return f"{cells}: {count_states(thresholds['state'])}"
 
 
-def default_folder(
-    tables: Sequence[Path], of: str = "accuracy", along: str | None = None
-) -> Path:
+def default_folder(tables: Sequence[Path], of: str, along: str | None) -> Path:
     """Returns the default folder for the output.
 
     For a results folder, this is the folder itself. For a file, it is the folder

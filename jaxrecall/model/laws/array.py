@@ -45,6 +45,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from ...cli.command import absolute
 from ...errors import NotAllowed, PointError, Problem, in_one_line, shown
@@ -58,9 +59,9 @@ class Content(NamedTuple):
     from them.
     """
 
-    rows: np.ndarray
+    rows: ndarray
     """(R, D) float32: the rows, centred and rotated."""
-    mean: np.ndarray
+    mean: ndarray
     """(D,) float32: the mean of the rows, rotated."""
     square: float
     """The mean squared length of `rows`."""
@@ -153,7 +154,7 @@ class Array(EmbeddingLaw):
                 )
         return contents[self.hash]
 
-    def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
+    def from_host(self, orders: Orders, V: int, d: int) -> ndarray:
         found = self.content()
         R, D = found.rows.shape
         rows, columns = orders(0, R)[:V], orders(1, D)[:d]
@@ -204,7 +205,7 @@ def _hash(path: Path, version: tuple[int, ...]) -> str:
     return found
 
 
-def prepared(x: np.ndarray) -> Content:
+def prepared(x: ndarray) -> Content:
     """Returns the content of a matrix (R, D), or raises ValueError if all rows are the
     same.
     """
@@ -219,7 +220,7 @@ def prepared(x: np.ndarray) -> Content:
         raise NotAllowed("an array whose rows are all the same", "rows that differ")
     signs = np.random.Philox(0).random_raw(x.shape[1]).astype(np.int64) % 2 * 2 - 1
 
-    def rotated(a: np.ndarray) -> np.ndarray:
+    def rotated(a: ndarray) -> ndarray:
         return np.asarray(
             dct(a * signs.astype(a.dtype), axis=-1, norm="ortho", overwrite_x=True)
         )
@@ -257,7 +258,7 @@ MAX_NUMBERS = 2**29
 """The largest number of entries of a matrix: 2 GiB in float32."""
 
 
-def read(path: Path) -> np.ndarray:
+def read(path: Path) -> ndarray:
     """Returns the matrix in a .npy file, (rows, columns) float32.
 
     Raises ValueError, which says what is wrong with the file and what is allowed.
@@ -289,7 +290,7 @@ def read(path: Path) -> np.ndarray:
         ) from None
 
 
-def _checked(found: np.ndarray) -> np.ndarray:
+def _checked(found: ndarray) -> ndarray:
     """Returns the matrix as float32 in row-major order, or raises ValueError."""
     if found.ndim != 2 or not found.size:
         raise NotAllowed(

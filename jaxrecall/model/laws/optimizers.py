@@ -137,6 +137,9 @@ class OptimizerLaw(Law):
         return jnp.where(count < self.warmup, count / max(self.warmup, 1), after)
 
 
+DECAY = {"low": 0.0, "high": 1.0, "open_high": True}
+
+
 @register
 @dataclass(frozen=True)
 class Sgd(OptimizerLaw):
@@ -160,14 +163,11 @@ class Momentum(Sgd):
     momentum: float = _setting(
         0.9,
         "weight of a gradient over that of the next",
-        low=0.0,
-        high=1.0,
-        open_high=True,
+        **DECAY,
     )
     nesterov: bool = _setting(False, "whether the step looks one gradient ahead")
 
 
-DECAY = {"low": 0.0, "high": 1.0, "open_high": True}
 LEAST_EPS = 1e-30
 """The smallest eps. The gradients of padding are 0, and 0 / (0 + eps) must be 0 in
 float32.

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import ClassVar
 
 import numpy as np
+from numpy import ndarray
 
 from ...errors import PointError, Problem
 from ..values import Numbers, parameter
@@ -66,7 +67,7 @@ class Zipf(TokenLaw):
 
 
 @lru_cache(256)
-def token_probabilities(law: TokenLaw, V: int) -> np.ndarray:
+def token_probabilities(law: TokenLaw, V: int) -> ndarray:
     """Returns the probability of each token, an array (V,) of float64.
 
     Raises PointError unless the law returns V numbers, none of them negative and at
@@ -89,7 +90,7 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
 
 
 @lru_cache(256)
-def alias_table(law: TokenLaw, V: int) -> np.ndarray:
+def alias_table(law: TokenLaw, V: int) -> ndarray:
     """Returns an array (2, V) of uint32. For each cell it contains the first word that
     draws another token, and that token.
 
@@ -127,7 +128,7 @@ def _words(law: TokenLaw, V: int) -> list[int]:
     return np.diff(ends, prepend=0).astype(np.int64).tolist()
 
 
-def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
+def tables(laws: Sequence[TokenLaw], V: int) -> ndarray | None:
     """Returns the alias tables of informative tokens and of noise tokens, an array (1
     or 2, 2, V). It is None if all tokens are uniform.
 
@@ -149,7 +150,7 @@ def n_frequent(V: int) -> int:
     return -(-V // 10)
 
 
-def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
+def rare_and_frequent(law: TokenLaw, V: int) -> ndarray:
     """Returns two masks, (2, V): the rarer half of the vocabulary, and its most
     frequent tenth.
     """
@@ -157,7 +158,7 @@ def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
     return np.stack([rank >= V - n_rare(V), rank < n_frequent(V)])
 
 
-def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
+def by_frequency(law: TokenLaw, V: int) -> ndarray:
     """Returns the tokens sorted by frequency, an array (V,). The most frequent token
     comes first. Ties keep their order.
     """

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 import scipy  # loads each of its parts on first use
+from numpy import ndarray
 
 from ..point import Point
 
@@ -31,11 +32,11 @@ eigenvalues are only rounding errors of float32 sums.
 
 def decoder_columns(
     point: Point,
-    perm: np.ndarray,
-    G1: np.ndarray,
-    Z_in: np.ndarray,
-    Z_out: np.ndarray,
-    z_trig: np.ndarray,
+    perm: ndarray,
+    G1: ndarray,
+    Z_in: ndarray,
+    Z_out: ndarray,
+    z_trig: ndarray,
 ) -> dict[str, float | None]:
     """Returns the decoder columns: the fractions of labels that are recovered from G1
     (d, d). They are None if G1 overflowed.
@@ -54,7 +55,7 @@ def decoder_columns(
     return dict(zip(DECODERS, accuracies.tolist(), strict=True))
 
 
-def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
+def matched(G1: ndarray, Z_in: ndarray, Z_out: ndarray) -> ndarray:
     """Returns scores (V, V), tokens by labels: the matched filter z_out(u)^T G1
     z_in(v).
     """
@@ -63,11 +64,11 @@ def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
 
 def whitened(
     point: Point,
-    G1: np.ndarray,
-    Z_in: np.ndarray,
-    Z_out: np.ndarray,
-    z_trig: np.ndarray,
-) -> np.ndarray:
+    G1: ndarray,
+    Z_in: ndarray,
+    Z_out: ndarray,
+    z_trig: ndarray,
+) -> ndarray:
     """Returns scores (V, V), tokens by labels. Up to a factor they are the
     log-likelihood of each pair if the rest of G1 is Gaussian.
 
@@ -94,7 +95,7 @@ def whitened(
     return left @ G1.T @ right.T - expected / 2
 
 
-def invert(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
+def invert(K: ndarray, gram: ndarray) -> ndarray:
     """Returns the inverse of K (d, d) plus a ridge. The ridge covers the rounding
     errors of float32 sums at the scale of `gram`.
     """

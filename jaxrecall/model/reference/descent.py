@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
+from numpy import ndarray
 
 from .. import functional
 from .. import recall as model
@@ -35,17 +36,17 @@ class Descended(NamedTuple):
     loss: float
     test_loss: float  # mean cross-entropy (nats) of the test sequences
     # (d, p) V_mat after step 1 of the recipe, p = d or m; None if the start is zero
-    V1: np.ndarray | None
-    V_mat: np.ndarray  # (d, p)
-    W_KQ: np.ndarray  # (d, d)
-    Z_in: np.ndarray  # (V, d)
-    Z_out: np.ndarray  # (V, d)
-    z_trig: np.ndarray  # (d,)
-    z_eos: np.ndarray  # (d,)
-    W_in: np.ndarray | None  # (m, d); None without an MLP
+    V1: ndarray | None
+    V_mat: ndarray  # (d, p)
+    W_KQ: ndarray  # (d, d)
+    Z_in: ndarray  # (V, d)
+    Z_out: ndarray  # (V, d)
+    z_trig: ndarray  # (d,)
+    z_eos: ndarray  # (d,)
+    W_in: ndarray | None  # (m, d); None without an MLP
 
     @property
-    def w(self) -> np.ndarray:
+    def w(self) -> ndarray:
         """The vector W_KQ z_eos (d,)."""
         return self.W_KQ @ self.z_eos
 
@@ -106,7 +107,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
     return models
 
 
-def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Theta]:
+def start(realization: Realization, point: Point) -> tuple[ndarray | None, Theta]:
     """Returns V1 and the parameters from which the optimizer starts, in float64.
 
     V1 is None if the optimizer starts from zero.

@@ -139,7 +139,7 @@ def realize(point: Point, seed: int) -> Realization:
     streams, _ = run_keys([Run(point, checked_seed(seed))])
     # the arrays are then concrete and the same also while another function is traced
     with eval_context():
-        return jax.tree.map(partial(np.array, order="C"), _drawn(point, streams[0]))
+        return jax.tree.map(partial(np.array, order="C"), _drawn(point, streams[0], {}))
 
 
 def draws(
@@ -220,7 +220,7 @@ def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
 def _drawn(
     point: Point,
     streams: np.ndarray | Array,
-    parameters: Mapping[str, Any] = MappingProxyType({}),
+    parameters: Mapping[str, Any],
 ) -> Realization:
     """Returns the draws that follow from the keys (10, 2) of the named streams."""
     _check_writable(point)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy import ndarray
 
 from ..point import Point
 from ..values import Numbers
@@ -73,8 +74,8 @@ def three_step(
 
 
 def pull_on_outputs(
-    r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray
-) -> np.ndarray:
+    r: Realization, V_mat: ndarray, phi: ndarray, y: ndarray
+) -> ndarray:
     """Returns z_out(y_i) - sum_u p_i(u) z_out(u) for each sample i, an array (N, d).
 
     Row i is minus the gradient of the loss of sample i by V_mat phi_i.
@@ -86,11 +87,11 @@ def pull_on_outputs(
 def pull_on_w(
     r: Realization,
     point: Point,
-    V1: np.ndarray,
-    x: np.ndarray,
-    ell: np.ndarray,
-    y: np.ndarray,
-) -> np.ndarray:
+    V1: ndarray,
+    x: ndarray,
+    ell: ndarray,
+    y: ndarray,
+) -> ndarray:
     """Returns sum_ij b_i^T (v_ij - h_i) k_ij, an array (d,): minus N L times the
     gradient by w at w = 0.
 
@@ -112,8 +113,8 @@ def pull_on_w(
 
 
 def attend(
-    r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    r: Realization, point: Point, x: ndarray, ell: ndarray, w: ndarray
+) -> tuple[ndarray, ndarray]:
     """Returns the attention outputs h (N, d) and weights (N, L) of tokens x (N, L).
 
     The informative tokens are at the positions ell (N,).
@@ -128,9 +129,7 @@ def attend(
     return h, a
 
 
-def features(
-    r: Realization, point: Point, h: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def features(r: Realization, point: Point, h: ndarray) -> tuple[ndarray, ndarray]:
     """Returns the input phi (N, p) of V_mat, and the slopes act'(W_in h) / sqrt(m).
 
     Without an MLP, the input is h and the slopes are ones.

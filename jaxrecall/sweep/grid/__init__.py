@@ -83,8 +83,8 @@ class Grid(GridFile):
     fixed: NamedValues
     resolved: NamedValues
     names: Names = field(compare=False)
-    lines: tuple[SearchLine, ...] = field(default=(), compare=False)
-    kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
+    lines: tuple[SearchLine, ...] = field(compare=False)
+    kept: Mapping[str, Mapping[str, Plain]] = field(compare=False)
 
     @property
     def simulator(self) -> Simulator:

@@ -14,6 +14,7 @@ them fully. Every mistake is recorded with its location.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections import Counter
@@ -361,7 +362,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def show(value: Plain) -> str:
     """Returns `value` as text in the notation of YAML. A long text is shortened."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     return shown(value, 60)
 
 

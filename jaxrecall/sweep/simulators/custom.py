@@ -39,6 +39,9 @@ from . import OF_THRESHOLDS, Cost, Loaded, Outcomes, Program, Room
 if TYPE_CHECKING:
     from ...simulator.custom_runs import Traced
 
+ByName = Mapping[str, Any]
+"""A mapping from names to what they stand for."""
+
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """A dict from Python types to the Arrow types of fields and columns."""
 
@@ -198,7 +201,7 @@ class Simulator:
 
     def __init__(
         self,
-        fn: Callable[..., Mapping[str, Any]],
+        fn: Callable[..., ByName],
         fields: Mapping[str, tuple[type, Any, Any, Any, str]],
         columns: Mapping[str, tuple[type, str] | tuple[type, str, str]],
         accuracy: str,
@@ -314,7 +317,7 @@ class Simulator:
             "rises": self.rises,
         }
 
-    def point(self, values: Mapping[str, Any]) -> Any:
+    def point(self, values: ByName) -> Any:
         """Returns the point whose fields have these values, or raises PointError.
 
         A grid has checked the names. Other callers get a TypeError for a wrong name.
@@ -513,7 +516,7 @@ def x64() -> bool:
     return str(on).lower() in ("1", "true", "t", "yes", "y", "on")
 
 
-def _problems(fn: object, fields: Mapping[str, Any], version: object) -> list[str]:
+def _problems(fn: object, fields: ByName, version: object) -> list[str]:
     """Returns messages about mistakes in the function, the fields and the version of a
     simulator.
     """
@@ -534,8 +537,8 @@ def _problems(fn: object, fields: Mapping[str, Any], version: object) -> list[st
 
 
 def problems_of_columns(
-    columns: Mapping[str, Any],
-    fields: Mapping[str, Any],
+    columns: ByName,
+    fields: ByName,
     jit: object,
     argument: str,
     measure: object,

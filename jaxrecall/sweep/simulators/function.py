@@ -20,6 +20,7 @@ from .custom import (
     RESERVED,
     STEP,
     TYPES,
+    ByName,
     Declaration,
     Simulator,
     problems_of_columns,
@@ -57,10 +58,10 @@ class FunctionSimulator(Simulator):
 
     def __init__(
         self,
-        fn: Callable[..., Mapping[str, Any]],
+        fn: Callable[..., ByName],
         static: Iterable[str] | str,
         measure: str | None,
-        axes: Mapping[str, Any] | None = None,
+        axes: ByName | None = None,
         arrays: Mapping[str, str] | None = None,
         batched: bool = False,
         **options: Any,
@@ -101,7 +102,7 @@ class FunctionSimulator(Simulator):
     def call(self, point: Any, key: Any) -> Any:
         return self.fn(key, **{name: getattr(point, name) for name in self.parameters})
 
-    def point(self, values: Mapping[str, Any]) -> Any:
+    def point(self, values: ByName) -> Any:
         point = super().point(values)
         if not self.has_columns:
             self.set_columns(self._columns_at(point))
@@ -160,7 +161,7 @@ def simulator(
     rises: Mapping[str, bool] | None = None,
     jit: bool = True,
     batched: bool = False,
-) -> Callable[[Callable[..., Mapping[str, Any]]], FunctionSimulator]:
+) -> Callable[[Callable[..., ByName]], FunctionSimulator]:
     """Makes a simulator of a function of a key and of named parameters, as a decorator.
 
     A grid file names the simulator as module:function. The simulator can still be
@@ -211,7 +212,7 @@ def simulator(
 def _declarations(
     fn: Callable[..., Any],
     static: Iterable[str] | str,
-    axes: Mapping[str, Any] | None,
+    axes: ByName | None,
 ) -> dict[str, tuple[Any, ...]]:
     """Returns the declaration of each field, from the parameters of a function.
 

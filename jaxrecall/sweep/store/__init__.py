@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyarrow import Table
 
 from ...cli.command import called
 from ...errors import StoreError
@@ -101,7 +102,7 @@ class Done(NamedTuple):
     values: Mapping[RunId, tuple[Any, ...]]
     foreign: dict[Version, int]
     unreadable: Unreadable
-    tables: Sequence[pa.Table] = ()
+    tables: Sequence[Table] = ()
 
     @property
     def runs(self) -> Set[RunId]:
@@ -216,9 +217,7 @@ class Store:
         foreign = {version: len(others) for version, others in by_version.items()}
         return Done(values, foreign, unreadable, tables)
 
-    def last_values(
-        self, *columns: str
-    ) -> tuple[LastValues, Unreadable, list[pa.Table]]:
+    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[Table]]:
         """Returns the values that these columns have in the last rows of all runs that
         `load` can read, the files that cannot be read, and the tables of the others.
         """
@@ -369,7 +368,7 @@ class Store:
             atomic_write(folder / target.name, data, staging, sync=True, check=check)
         return target
 
-    def put_table(self, target: Path, table: pa.Table) -> Path:
+    def put_table(self, target: Path, table: Table) -> Path:
         """Writes a table to a file of the folder. The rows of the temporary file are
         read back as a check before the rename.
         """
@@ -409,7 +408,7 @@ def kind_of(error: str) -> str:
     return VARYING.sub("#", first)
 
 
-def _rows(table: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
+def _rows(table: Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
     """Yields a tuple for each row, with the values of these columns.
 
     A value is None if its column was added after the file was written.
@@ -429,7 +428,7 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         super().__init__("memory")
-        self.held: dict[Path, pa.Table] = {}
+        self.held: dict[Path, Table] = {}
 
     def check(self, *replaced: str) -> None:
         """Does nothing, because no file can be in the way."""
@@ -441,7 +440,7 @@ class MemoryStore(Store):
         """Does nothing, because there are no files."""
 
     def tables(self, columns: list[str] | None = None) -> Read:
-        return Read(self.held, [])
+        return self.held, []
 
     def note(self, name: str, record: Json) -> None:
         """Does nothing, because the caller raises the errors of failed runs."""
@@ -449,6 +448,6 @@ class MemoryStore(Store):
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """Does nothing, because there are no records of failures."""
 
-    def put_table(self, target: Path, table: pa.Table) -> Path:
+    def put_table(self, target: Path, table: Table) -> Path:
         self.held[target] = table
         return target

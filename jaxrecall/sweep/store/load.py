@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import Table
 
 from ...errors import StoreError, as_list, expect, shortened
 from ...model.point import RunId
@@ -124,7 +125,7 @@ def _paths(given: Paths) -> list[Path]:
     return paths
 
 
-def _wanted(rows: pa.Table, wanted: Grid | None, last: bool, where: str) -> np.ndarray:
+def _wanted(rows: Table, wanted: Grid | None, last: bool, where: str) -> np.ndarray:
     """Returns a mask of the rows that `load` was asked for. Raises StoreError if there
     are none; `where` states where they were looked for.
     """
@@ -140,7 +141,7 @@ def _wanted(rows: pa.Table, wanted: Grid | None, last: bool, where: str) -> np.n
     return kept
 
 
-def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]:
+def _remarks(rows: Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]:
     """Yields remarks on a table that was made from the rows `kept` and contains the
     rows `order`.
     """
@@ -165,7 +166,7 @@ def _remarks(rows: pa.Table, kept: np.ndarray, order: pa.Array) -> Iterator[str]
 
 
 def make_frame(
-    tables: Iterable[pa.Table],
+    tables: Iterable[Table],
     runs: Collection[RunId],
     axes: Sequence[str] | None = None,
 ) -> pd.DataFrame:
@@ -177,7 +178,7 @@ def make_frame(
     return _frame(rows.take(order), axes)
 
 
-def _frame(rows: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
+def _frame(rows: Table, axes: Sequence[str] | None) -> pd.DataFrame:
     """Returns the rows as a DataFrame. If `axes` is None, the axes in the metadata of
     the rows are used.
     """
@@ -191,7 +192,7 @@ def _frame(rows: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     return frame
 
 
-def _of_grid(rows: pa.Table, grid: Grid) -> np.ndarray:
+def _of_grid(rows: Table, grid: Grid) -> np.ndarray:
     """Returns a mask of the rows whose points and seeds belong to a grid. If the grid
     has a search, all points of its cells belong to it.
     """
@@ -204,7 +205,7 @@ def _of_grid(rows: pa.Table, grid: Grid) -> np.ndarray:
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
 
 
-def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> np.ndarray:
+def _kept(rows: Table, keep: Callable[[str, int], bool]) -> np.ndarray:
     """Returns a mask of the rows for which `keep(point_id, seed)` is true."""
     point_ids, seeds = (rows[name].to_pylist() for name in RUN)
     return np.fromiter(map(keep, point_ids, seeds), bool)
@@ -228,7 +229,7 @@ def not_finite(rows: Any, simulator: Simulator) -> Iterator[str]:
         why = f"{simulator.accuracy} is not finite, and null"
         yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
     for name in simulator.own_columns:
-        missing = list(rows[name].isna()).count(True)
+        missing = rows[name].isna().sum()
         if missing and name != simulator.accuracy:
             yield (
                 f"{name}: absent, not a number, or too large (float32 ends at 3.4e38)"

@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute as functions
 import pyarrow.parquet as pq
+from pyarrow import Schema, Table
 
 from ...errors import StoreError, in_one_line
 from ...model.columns import COLUMNS, LIST, Declarations, in_order
@@ -36,8 +37,10 @@ from ..files import (
 from ..machine import memory_described, memory_limit
 from .pages import check_pages
 
+pc: Any = functions  # pyright does not know what it contains
 
-def arrow_schema(columns: Declarations) -> pa.Schema:
+
+def arrow_schema(columns: Declarations) -> Schema:
     """Returns the Arrow schema of columns. `columns` gives an Arrow type and a meaning
     for each column, and also a unit for parameters of laws.
     """
@@ -141,7 +144,7 @@ _SORT = [
 ]
 
 
-def make_table(rows: list[Json], columns: Declarations = COLUMNS) -> pa.Table:
+def make_table(rows: list[Json], columns: Declarations = COLUMNS) -> Table:
     """Returns a table with these rows, sorted by run and step. None in a row means
     null.
 
@@ -173,7 +176,7 @@ def read_facts(table: Any) -> Json:
     """Returns the description of a table or schema, which is the entry `KEY` of its
     metadata. The dict is empty if the entry is missing or damaged.
     """
-    schema = table if isinstance(table, pa.Schema) else table.schema
+    schema = table if isinstance(table, Schema) else table.schema
     try:
         description = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
@@ -211,7 +214,7 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def with_facts(table: pa.Table, facts: Json) -> pa.Table:
+def with_facts(table: Table, facts: Json) -> Table:
     """Returns the table with these facts as its description."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
@@ -232,7 +235,7 @@ JOINT = (
 """The entries of the description of a joined table, besides `searched`."""
 
 
-def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
+def _joint_facts(parts: list[Json], table: Table) -> Json:
     """Returns the description of a table that was joined from parts. The argument
     `parts` lists the descriptions of the parts.
 
@@ -265,7 +268,7 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     return facts
 
 
-def to_parquet(table: pa.Table) -> pa.Buffer:
+def to_parquet(table: Table) -> pa.Buffer:
     """Returns the bytes of a Parquet file that contains the table. Every page has a
     checksum.
 
@@ -293,13 +296,10 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-class Read(NamedTuple):
-    """A dict from files to their tables, and a list of the files that are not readable
-    parts.
-    """
-
-    tables: dict[Path, pa.Table]
-    unreadable: Unreadable
+Read = tuple[dict[Path, Table], Unreadable]
+"""A dict from files to their tables, and a list of the files that are not readable
+parts.
+"""
 
 
 def read_tables(paths: Iterable[Path], columns: list[str] | None = None) -> Read:
@@ -308,14 +308,15 @@ def read_tables(paths: Iterable[Path], columns: list[str] | None = None) -> Read
     All columns are read and checked even if only some are wanted, so a run counts as
     done only if `load` can read its rows.
     """
-    tables, unreadable = {}, []
+    tables: dict[Path, Table] = {}
+    unreadable = Unreadable()
     for path in paths:
         for table in rows_in(path, unreadable):
             if columns:
                 present = table.column_names
                 table = table.select([name for name in columns if name in present])
             tables[path] = table
-    return Read(tables, unreadable)
+    return tables, unreadable
 
 
 @contextmanager
@@ -345,7 +346,7 @@ def _check_most(what: str, n: int, most: int) -> None:
         raise ValueError(f"{n} {what}; allowed: up to {most}")
 
 
-def _check_names_and_facts(schema: pa.Schema) -> None:
+def _check_names_and_facts(schema: Schema) -> None:
     """Raises ValueError if there are too many columns or facts, or if a name is too
     long.
     """
@@ -399,8 +400,8 @@ def _check_memory(file: pq.ParquetFile, source: BinaryIO, size: int) -> None:
     _check_fits(what, of_values)
     table = pq.ParquetFile(source, read_dictionary=texts).read(texts)
     for chunk in chain.from_iterable(column.chunks for column in table.columns):
-        lengths = pc.call_function("binary_length", [chunk.dictionary])
-        total = pc.call_function("sum", [lengths.take(chunk.indices)])
+        lengths = pc.binary_length(chunk.dictionary)
+        total = pc.sum(lengths.take(chunk.indices))
         of_values += total.as_py() or 0
     _check_fits(what, of_values)
 
@@ -413,7 +414,7 @@ def _check_fits(what: str, n_bytes: int) -> None:
         )
 
 
-def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
+def rows_in(path: Path, unreadable: Unreadable) -> Iterator[Table]:
     """Yields the table in a file. Yields nothing if there is no file, or if it is not a
     readable part; such a part is added to `unreadable`.
     """
@@ -427,7 +428,7 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[pa.Table]:
             unreadable.append((path, in_one_line(error)))
 
 
-def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[pa.Table]:
+def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[Table]:
     """Yields the tables in these files. A part whose rows `compact` has merged into one
     of them is left out, unless that table cannot be read.
 
@@ -486,7 +487,7 @@ def _part(facts: Json) -> _Part:
     return _Part([*NEEDED, "step", "steps"], measured, {}, {})
 
 
-def read_part(path: Path) -> pa.Table:
+def read_part(path: Path) -> Table:
     """Returns the rows of one file. Raises an exception of any type if the file is not
     a readable part.
     """
@@ -515,7 +516,7 @@ def _refuse(message: str, names: list[str]) -> None:
         raise ValueError(message.format(", ".join(names)))
 
 
-def _check_names(table: pa.Table) -> None:
+def _check_names(table: Table) -> None:
     """Raises ValueError if the names of columns are damaged. Checksums protect the
     pages of a file, but not these names.
     """
@@ -526,7 +527,7 @@ def _check_names(table: pa.Table) -> None:
         raise ValueError("names of columns are damaged")
 
 
-def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
+def _with_older_values(table: Table, part: _Part) -> Table:
     """Returns the table after filling the columns that older rows lack. These columns
     then have a value in every row.
 
@@ -538,12 +539,12 @@ def _with_older_values(table: pa.Table, part: _Part) -> pa.Table:
         known = table[older] if older in table.column_names else pa.scalar(older)
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(len(table), known.type))
-        filled = pc.call_function("coalesce", [table[name], known])
+        filled = pc.coalesce(table[name], known)
         table = table.set_column(table.column_names.index(name), name, filled)
     return table
 
 
-def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+def unlike(known: Schema, paths: Iterable[Path]) -> tuple[Schema, list[Path]]:
     """Returns a schema and a list of parts. The schema joins the known columns and the
     columns of all parts. The list contains the parts whose columns differ from the
     schema.
@@ -555,21 +556,17 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
         schema = _schema_of_part(path)
         if schema is not None:
             schemas[path] = schema
-    distinct = {_typed(schema): _standard(schema) for schema in schemas.values()}
+    # columns are compared without their order and their meanings
+    distinct = {frozenset(schema): _standard(schema) for schema in schemas.values()}
     every = pa.unify_schemas([known, *distinct.values()], promote_options="permissive")
     others = []
     for path, schema in schemas.items():
-        if _typed(schema) != _typed(every):
+        if frozenset(schema) != frozenset(every):
             others.append(path)
     return every, others
 
 
-def _typed(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
-    """Returns a set of pairs: the name and the type of each column."""
-    return frozenset(zip(schema.names, schema.types, strict=True))
-
-
-def _schema_of_part(path: Path) -> pa.Schema | None:
+def _schema_of_part(path: Path) -> Schema | None:
     """Returns the schema of a file, or None if the file is not a part. `read_tables`
     reports why the file is not a part.
     """
@@ -582,7 +579,7 @@ def _schema_of_part(path: Path) -> pa.Schema | None:
     return None
 
 
-def _standard(schema: pa.Schema) -> pa.Schema:
+def _standard(schema: Schema) -> Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
@@ -590,7 +587,7 @@ def _standard(schema: pa.Schema) -> pa.Schema:
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
-def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conformed(table: Table, schema: Schema) -> Table:
     """Returns the table after adding the columns of a schema that the table lacks. The
     new columns contain nulls. No column of the table is removed.
     """
@@ -600,7 +597,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return with_facts(every, read_facts(table))
 
 
-def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
+def _statuses_without_number(table: Table, name: str) -> list[str]:
     """Returns the distinct values of `status` in the rows in which a column has no
     finite number.
 
@@ -608,18 +605,11 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
     pandas.
     """
     column = table[name]
-    finite = pc.call_function(
-        "and_kleene", [column.is_valid(), pc.call_function("is_finite", [column])]
-    )
-    return (
-        table["status"]
-        .filter(pc.call_function("invert", [finite]))
-        .unique()
-        .to_pylist()
-    )
+    finite = pc.and_kleene(column.is_valid(), pc.is_finite(column))
+    return table["status"].filter(pc.invert(finite)).unique().to_pylist()
 
 
-def joined(tables: Iterable[pa.Table]) -> pa.Table:
+def joined(tables: Iterable[Table]) -> Table:
     """Returns one table that contains the rows of all tables and has their joint
     description.
 
@@ -645,13 +635,13 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
     return with_facts(table, _joint_facts(facts, table))
 
 
-def is_last(table: pa.Table) -> pa.ChunkedArray:
+def is_last(table: Table) -> pa.ChunkedArray:
     """Returns whether each row is that of the last step of its run."""
-    return pc.call_function("equal", [table["step"], table["steps"]])
+    return pc.equal(table["step"], table["steps"])
 
 
 def in_table_order(
-    rows: pa.Table, keys: list[str], kept: np.ndarray | None = None
+    rows: Table, keys: list[str], kept: np.ndarray | None = None
 ) -> pa.Array:
     """Returns the indices of one row for each combination of `keys`, in table order.
 
@@ -664,11 +654,11 @@ def in_table_order(
     by = dict.fromkeys([*points, *ROW, *keys], "ascending")
     columns = {name: rows[name] for name in by}
     # no column of a row has a space in its name
-    columns["is bad"] = pc.call_function("not_equal", [rows["status"], pa.scalar("ok")])
+    columns["is bad"] = pc.not_equal(rows["status"], pa.scalar("ok"))
     columns["version of code"] = rows["code_version"]
     by |= {"is bad": "ascending", "version of code": "descending"}
-    options = pc.SortOptions([(pc.field(name), order) for name, order in by.items()])
-    order = pc.call_function("sort_indices", [pa.table(columns)], options)
+    sort_keys = [(pc.field(name), order) for name, order in by.items()]
+    order = pc.sort_indices(pa.table(columns), sort_keys)
     if kept is not None:
         order = order.filter(pa.array(kept).take(order))
     places = pa.array(np.arange(len(order)))
@@ -677,7 +667,7 @@ def in_table_order(
     return order.take(np.sort(first.to_numpy()))
 
 
-def with_pandas_types(table: pa.Table) -> pa.Table:
+def with_pandas_types(table: Table) -> Table:
     """Returns the table with metadata that specify the pandas type of each column.
 
     Because of these metadata, pandas reads columns of ints or bools with nulls as its
@@ -713,7 +703,7 @@ def _pandas_types(kind: pa.DataType, has_null: bool) -> Json:
     return {"pandas_type": name, "numpy_type": nullable.get(name, name)}
 
 
-def with_metadata(table: pa.Table, key: bytes, value: Json) -> pa.Table:
+def with_metadata(table: Table, key: bytes, value: Json) -> Table:
     """Returns the table with one more entry in its metadata."""
     text = json.dumps(value, separators=(",", ":"))
     metadata = (table.schema.metadata or {}) | {key: text.encode()}
