@@ -619,8 +619,10 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         and all other fields that are off their default. A field that a later version
         adds therefore changes no id. kappa never enters, because gamma determines it.
         """
-        identity = {}
-        for name in _names_in_id(self.unusual_fields, self.trains_on):
+        names, identity = IN_ID.union(self.unusual_fields), {}
+        if self.trains_on:
+            names |= _FURTHER
+        for name in sorted(names - {"kappa"}):
             value = getattr(self, name)
             if isinstance(value, Law):
                 value = value.identity()
@@ -722,17 +724,6 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
 
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
-
-
-@cache
-def _names_in_id(unusual: tuple[str, ...], trains_on: bool) -> list[str]:
-    """Returns the names of the fields that enter the id of a point, sorted. The
-    arguments are its attributes.
-    """
-    names = IN_ID.union(unusual)
-    if trains_on:
-        names |= _FURTHER
-    return sorted(names - {"kappa"})
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..model.point import Run, RunId
-from . import speed
 from .files import Json
 from .grid import Grid
 from .grid.file import USUAL, Settings
@@ -30,6 +29,7 @@ from .machine import cores, memory_limit
 from .simulators import AnyPoint, Program, Room, grouped
 from .simulators.custom import Simulator
 from .simulators.shipped import RECALL
+from .speed import slowness
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
@@ -103,9 +103,8 @@ class Plan:
         """The estimated wall time of all runs and of compiling or loading the programs
         on this machine, in seconds.
         """
-        slowness = speed.known() or speed.Slowness()
-        run_seconds = slowness.run * self.run_seconds
-        return run_seconds + slowness.compile * self.start_seconds
+        run, compile = slowness()
+        return run * self.run_seconds + compile * self.start_seconds
 
     @property
     def start_seconds(self) -> float:
@@ -123,8 +122,7 @@ class Plan:
 
     def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
         runs = [run for chunk in chunks for run in chunk.runs]
-        slowness = speed.known() or speed.Slowness()
-        seconds = slowness.run * sum(chunk.seconds for chunk in chunks)
+        seconds = slowness().run * sum(chunk.seconds for chunk in chunks)
         known = self.simulator.costs_known
         return {
             "bucket": str(program),

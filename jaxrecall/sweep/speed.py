@@ -26,12 +26,15 @@ class Slowness(NamedTuple):
     compile: float = 1.0
 
 
-def known() -> Slowness | None:
-    """Returns what earlier sweeps have measured here, or None if there were none."""
+USUAL = Slowness()
+
+
+def slowness() -> Slowness:
+    """Returns what earlier sweeps have measured here, or USUAL if there were none."""
     with suppress(OSError, ValueError, TypeError):
         run, compile = json.loads(_path().read_text("utf-8"))
         return Slowness(float(run), float(compile))
-    return None
+    return USUAL
 
 
 def learn(**measured: tuple[float, float]) -> None:
@@ -40,17 +43,16 @@ def learn(**measured: tuple[float, float]) -> None:
     Each argument is a measured and an estimated number of seconds. Nothing is kept if
     programs are not.
     """
-    before, factors = known(), {}
+    before, factors = slowness(), {}
     for name, (seconds, estimate) in measured.items():
         if seconds < LEAST_SECONDS or not estimate:
             continue
         factors[name] = seconds / estimate
-        if before:
+        if before is not USUAL:
             factors[name] = (factors[name] * getattr(before, name)) ** 0.5
     if factors:
         with suppress(OSError):
-            slowness = (before or Slowness())._replace(**factors)
-            _path().write_text(json.dumps(slowness), "utf-8")
+            _path().write_text(json.dumps(before._replace(**factors)), "utf-8")
 
 
 def _path() -> Path:

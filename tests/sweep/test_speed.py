@@ -13,7 +13,7 @@ from jaxrecall.sweep import speed
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import Plan, make_plan
 from jaxrecall.sweep.running.job import prepare
-from jaxrecall.sweep.speed import Slowness
+from jaxrecall.sweep.speed import USUAL
 
 POINT = Point(V=64, N=10**6, d=16, L=8)
 
@@ -35,7 +35,7 @@ def plan() -> Plan:
 def test_estimates_follow_what_was_measured():
     usual = plan().seconds
     speed.learn(run=(30.0, 10.0), compile=(8.0, 4.0))
-    assert speed.known() == (3, 2)
+    assert speed.slowness() == (3, 2)
     made = plan()
     assert_close(usual, made.run_seconds + made.start_seconds, "float64")
     slow = 3 * made.run_seconds + 2 * made.start_seconds
@@ -44,7 +44,7 @@ def test_estimates_follow_what_was_measured():
     assert_close(entry["est_seconds"], 3 * made.run_seconds, "float64")
     assert {*made.peaks} == {*plan().peaks}
     speed.learn(run=(60.0, 5.0), compile=(0.0005, 100.0))  # is too short
-    assert speed.known() == (6, 2)
+    assert speed.slowness() == (6, 2)
 
 
 @pytest.mark.parametrize("content", ["", "[1", "[1]", "{}", "[1, null]", "\xff"])
@@ -52,16 +52,16 @@ def test_a_damaged_file_is_no_measurement(folder, content):
     speed.learn(run=(30.0, 10.0))
     [path] = folder.iterdir()
     path.write_bytes(content.encode("latin1"))
-    assert speed.known() is None
+    assert speed.slowness() is USUAL
     speed.learn(run=(30.0, 10.0))
-    assert speed.known() == (3, 1)
+    assert speed.slowness() == (3, 1)
 
 
 def test_nothing_is_kept_where_no_programs_are(folder, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     monkeypatch.setenv("JAXRECALL_CACHE", "")
     speed.learn(run=(30.0, 10.0))
-    assert speed.known() is None
+    assert speed.slowness() is USUAL
     assert plan().start_seconds > 1
     assert not [*folder.iterdir()]
 
@@ -81,5 +81,5 @@ def test_a_sweep_measures_its_machine(tmp_path):
     unknown = "until this machine has been measured"
     assert unknown in prepare(as_grid(grid), tmp_path / "first").start_line()
     jaxrecall.run(grid, out=tmp_path / "first", progress=False)
-    assert speed.known() != Slowness()
+    assert speed.slowness() is not USUAL
     assert unknown not in prepare(as_grid(grid), tmp_path / "second").start_line()

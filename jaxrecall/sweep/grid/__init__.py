@@ -310,9 +310,6 @@ def _varying(
     written = [name for name in file.written if name in names and name not in following]
     values = {name: set[Plain]() for name in written}
     for name in written:
-        if name in names.fields and name not in names.laws:
-            values[name] = {getattr(point, name) for point in points}
-            continue
         for point in points:
             for column, value in _columns_of(names, point, name).items():
                 values.setdefault(column, set()).add(value)

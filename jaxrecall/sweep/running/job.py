@@ -18,13 +18,13 @@ from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError, plural
 from ...model.point import Run, RunId
-from .. import speed
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
+from ..speed import USUAL, learn, slowness
 from ..store import Done, MemoryStore, Store
 from ..store.table import read_facts
 from .call import Call, as_known
@@ -277,7 +277,7 @@ def _cost_of_search(search: Searches, most: float | None) -> str:
 
 def _time(plan: Plan) -> str:
     time = f"{duration(plan.seconds)} on {plural(cores(), 'core')}"
-    if not speed.known():
+    if slowness() is USUAL:
         time += ", or up to 3 times as long until this machine has been measured"
     return f"{time}, compilation included"
 
@@ -520,7 +520,7 @@ def carry_out(
         store.unify(call.message)  # another call may have added columns meanwhile
         if plan.simulator.costs_known:
             compile_estimate = call.n_compiled * start_seconds
-            speed.learn(
+            learn(
                 run=(call.run_seconds, call.est_done),
                 compile=(call.compile_seconds, compile_estimate),
             )
