@@ -377,6 +377,10 @@ class Training:
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
+        if point.further_steps < 0:
+            allowed = f"from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
+            where = f"steps >= {RECIPE_STEPS}"
+            yield _clash(point, "steps", ["start"], allowed, where)
         if not point.trains_on:
             return
         if point.lr is None:
@@ -533,7 +537,9 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             stored["kappa"] = self.gamma / scale
         if self.gamma2 is None:
             stored["gamma2"] = self.gamma
-        if self.further_steps <= 0:
+        if self.further_steps < 0:
+            return  # which is refused
+        if not self.further_steps:
             for name in TRAINING:
                 stored.pop(name, None)
             return

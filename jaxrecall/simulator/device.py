@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -49,9 +48,6 @@ ones.
 On a CPU a program uses up to 1,300 memory maps. Linux allows a process 65,530 memory
 maps, and LLVM aborts the process when none is left.
 """
-
-NOT_WRITTEN = "Error writing persistent compilation cache entry"
-"""The start of JAX's warning that it cannot write a file of a compiled program."""
 
 
 def reserved_bytes(run: Compiled) -> int:
@@ -138,13 +134,10 @@ def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     If compiling fails, it is repeated with the options that this version of XLA
     supports.
     """
-    with warnings.catch_warnings():
-        # the disk may be full
-        warnings.filterwarnings("ignore", NOT_WRITTEN)
-        try:
-            return lowered.compile(compiler_options=options)
-        except jax.errors.JaxRuntimeError:
-            return lowered.compile(compiler_options=supported(options))
+    try:
+        return lowered.compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:
+        return lowered.compile(compiler_options=supported(options))
 
 
 def supported(options: Mapping[str, Any]) -> dict[str, Any]:

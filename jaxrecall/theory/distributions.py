@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import gammaincinv, ndtr, ndtri, pdtr, stdtr, stdtrit
 
 from ..model.laws import Moments
@@ -28,14 +29,14 @@ class Nodes(NamedTuple):
     quasi-random uniform, or the quantile at this uniform.
     """
 
-    key_length: np.ndarray  # |z_in(v)|^2
-    trigger_length: np.ndarray  # |z_trig|^2
-    cosine: np.ndarray  # between z_in(v) and z_trig
-    label_length: np.ndarray  # |z_out(v)|^2
-    rest_length: np.ndarray  # |Q|^2 without the own label, divided by its mean
-    own_logit: np.ndarray  # minus its mean, divided by its standard deviation
-    own_count: np.ndarray  # always kept as a uniform
-    noise_cosine: np.ndarray  # between z_in(v) and the noise tokens of a sequence
+    key_length: ndarray  # |z_in(v)|^2
+    trigger_length: ndarray  # |z_trig|^2
+    cosine: ndarray  # between z_in(v) and z_trig
+    label_length: ndarray  # |z_out(v)|^2
+    rest_length: ndarray  # |Q|^2 without the own label, divided by its mean
+    own_logit: ndarray  # minus its mean, divided by its standard deviation
+    own_count: ndarray  # always kept as a uniform
+    noise_cosine: ndarray  # between z_in(v) and the noise tokens of a sequence
 
 
 @cache
@@ -68,21 +69,21 @@ def quantiles(d: int, moments: Moments) -> Nodes:
     )
 
 
-def row_length(u: np.ndarray, d: int, moments: Moments) -> np.ndarray:
+def row_length(u: ndarray, d: int, moments: Moments) -> ndarray:
     """Returns quantiles of the squared length of an embedding."""
     if moments.random_length:
         return chi_square(u, d)
     return np.ones(NODES)
 
 
-def chi_square(u: np.ndarray, d: int) -> np.ndarray:
+def chi_square(u: ndarray, d: int) -> ndarray:
     """Returns quantiles of a chi-square with d degrees of freedom, divided by d: mean
     1.
     """
     return 2 / d * gammaincinv(d / 2, u)
 
 
-def cosine(u: np.ndarray, d: int) -> np.ndarray:
+def cosine(u: ndarray, d: int) -> ndarray:
     """Returns quantiles of the cosine between two independent directions in d
     dimensions.
     """
@@ -90,7 +91,7 @@ def cosine(u: np.ndarray, d: int) -> np.ndarray:
     return t / np.sqrt(d - 1 + t * t)
 
 
-def normal_levels(n: int) -> np.ndarray:
+def normal_levels(n: int) -> ndarray:
     """Returns (n,) standard normal values of equal probability."""
     return ndtri((np.arange(n) + 0.5) / n)
 
@@ -98,10 +99,10 @@ def normal_levels(n: int) -> np.ndarray:
 class LabelCounts(NamedTuple):
     """The possible counts of a label and their probabilities, (levels,) each."""
 
-    relative: np.ndarray  # counts divided by their mean
-    chance: np.ndarray  # the probabilities of the counts
+    relative: ndarray  # counts divided by their mean
+    chance: ndarray  # the probabilities of the counts
 
-    def quantiles(self, u: np.ndarray) -> np.ndarray:
+    def quantiles(self, u: ndarray) -> ndarray:
         """Returns the relative counts at the uniforms u."""
         level = np.searchsorted(np.cumsum(self.chance), u)
         return self.relative[np.minimum(level, len(self.relative) - 1)]
@@ -127,7 +128,7 @@ def poisson_counts(mean: float) -> LabelCounts:
     return LabelCounts(part_of_mean / chance, chance / chance.sum())
 
 
-def poisson_quantiles(u: np.ndarray, mean: float) -> np.ndarray:
+def poisson_quantiles(u: ndarray, mean: float) -> ndarray:
     """Returns quantiles of Poisson counts, which are normal if the mean is large."""
     from scipy.stats import poisson  # slow to import
 
@@ -136,7 +137,7 @@ def poisson_quantiles(u: np.ndarray, mean: float) -> np.ndarray:
     return poisson.ppf(u, mean)
 
 
-def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
+def upper_tail(z: ndarray, mean: ndarray, d: int, moments: Moments) -> ndarray:
     """The probability that a wrong logit exceeds its mean by z.
 
     `z` and `mean` are in standard deviations of the logit. On the sphere, a logit
@@ -150,13 +151,13 @@ def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.
     return np.interp((reached - expected) * np.sqrt(d - 1), *student_tail(d))
 
 
-def tangent(sine: np.ndarray) -> np.ndarray:
+def tangent(sine: ndarray) -> ndarray:
     sine = np.clip(sine, -0.999, 0.999)
     return sine / np.sqrt(1 - sine**2)
 
 
 @lru_cache(maxsize=64)
-def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
+def student_tail(d: int) -> tuple[ndarray, ndarray]:
     """Returns an array of values, and an array of the probabilities that a Student
     variable with d - 1 degrees of freedom exceeds each value.
     """
@@ -164,7 +165,7 @@ def student_tail(d: int) -> tuple[np.ndarray, np.ndarray]:
     return values, stdtr(d - 1, -values)
 
 
-def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
+def normal_from_skewed(z: ndarray, skewness: ndarray) -> ndarray:
     """Returns the standard normal value that has the same quantile as the value z of a
     shifted gamma variable.
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import TheoryError
 from ..model.point import RECIPE_STEPS
@@ -106,16 +107,16 @@ class Quadrature(NamedTuple):
     semicircle around 1 + c.
     """
 
-    eigenvalue: np.ndarray  # (64,)
-    of_eigenvalues: np.ndarray  # weights, (64,)
-    length: np.ndarray  # squared length of the mean embedding times V, (9,)
-    of_lengths: np.ndarray  # weights, (9,)
+    eigenvalue: ndarray  # (64,)
+    of_eigenvalues: ndarray  # weights, (64,)
+    length: ndarray  # squared length of the mean embedding times V, (9,)
+    of_lengths: ndarray  # weights, (9,)
 
-    def over_eigenvalues(self, values: np.ndarray) -> np.ndarray:
+    def over_eigenvalues(self, values: ndarray) -> ndarray:
         """Returns the mean at each length, (9,), of values (9, 64)."""
         return values @ self.of_eigenvalues
 
-    def over_all(self, values: np.ndarray) -> float:
+    def over_all(self, values: ndarray) -> float:
         """Returns the mean of values (9, 64)."""
         return float(self.of_lengths @ self.over_eigenvalues(values))
 
@@ -175,7 +176,7 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     )
 
 
-def after_steps(depth: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def after_steps(depth: ndarray, steps: int) -> tuple[ndarray, ndarray]:
     """Returns (1 - depth)^steps, and its mean over 0 to steps - 1 instead of steps.
 
     A depth above 2 counts as 2 if there are several steps, since they diverge.

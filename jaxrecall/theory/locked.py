@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import TheoryError
 from .distributions import (
@@ -83,7 +84,7 @@ class StoredKeys(NamedTuple):
         return find_filter(self.model)
 
     @property
-    def kept(self) -> np.ndarray:
+    def kept(self) -> ndarray:
         """The average over the vocabulary of the fraction of the shared part of keys
         that is written to V_mat.
         """
@@ -94,14 +95,12 @@ class StoredKeys(NamedTuple):
 class Logits(NamedTuple):
     """The logits of a token's own label and of wrong labels, (NODES,) each."""
 
-    own: np.ndarray  # of its own label
-    variance: np.ndarray  # of a wrong label, without its part in Q
-    scale: np.ndarray  # b, which multiplies the part of a wrong label in Q
+    own: ndarray  # of its own label
+    variance: ndarray  # of a wrong label, without its part in Q
+    scale: ndarray  # b, which multiplies the part of a wrong label in Q
 
 
-def recall(
-    model: Model, N: float, overlaps: KeyOverlaps, reading: Reading
-) -> np.ndarray:
+def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> ndarray:
     """The fraction of the stored vocabulary that a model with these key overlaps
     recalls, at each node, (NODES,). An entry of `reading` is a number or (NODES,).
 
@@ -120,7 +119,7 @@ def recall(
         memory, counts.quantiles(quantiles(model.d, model.moments).own_count)
     )
 
-    def log_below(z: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    def log_below(z: ndarray, mean: ndarray) -> ndarray:
         """The logarithm of the probability that a wrong logit does not exceed its mean
         by z.
 
@@ -172,7 +171,7 @@ def store_keys(
     return StoredKeys(model, N, overlaps, reading, lengths)
 
 
-def compute_logits(memory: StoredKeys, r_v: np.ndarray) -> Logits:
+def compute_logits(memory: StoredKeys, r_v: ndarray) -> Logits:
     """Returns the logits of tokens whose own labels have the relative counts r_v;
     docs/theory-derivations.md, section 3.1.
     """
@@ -198,7 +197,7 @@ def compute_logits(memory: StoredKeys, r_v: np.ndarray) -> Logits:
     return Logits(o * f_v + noise, variance, scale)
 
 
-def rest_length(memory: StoredKeys, lost: np.ndarray) -> np.ndarray:
+def rest_length(memory: StoredKeys, lost: ndarray) -> ndarray:
     """Returns the mean squared length of Q without the own label, an array (NODES,)."""
     model, N, overlaps, reading, lengths = memory
     V, kept = model.V, memory.kept
@@ -213,7 +212,7 @@ def rest_length(memory: StoredKeys, lost: np.ndarray) -> np.ndarray:
     return (V - 2) * of_a_label + model.d * lost + lengths.noise * overlaps.own**2
 
 
-def wrong_deviation(memory: StoredKeys, logits: Logits, r: np.ndarray) -> np.ndarray:
+def wrong_deviation(memory: StoredKeys, logits: Logits, r: ndarray) -> ndarray:
     """Returns an array (NODES, counts) of the standard deviation of a wrong logit, or
     raises TheoryError.
     """
@@ -229,7 +228,7 @@ def wrong_deviation(memory: StoredKeys, logits: Logits, r: np.ndarray) -> np.nda
     return np.sqrt(np.maximum(variance, 1e-30))
 
 
-def column(values: ByNode) -> np.ndarray:
+def column(values: ByNode) -> ndarray:
     return np.reshape(values, (-1, 1))
 
 

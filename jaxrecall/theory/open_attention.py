@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import comb, expit, ndtr, ndtri
 
 from .distributions import NODES, normal_levels
@@ -58,8 +59,8 @@ class Attention(NamedTuple):
     section 4.1.
     """
 
-    locked: np.ndarray  # fraction of the tokens that get more than half
-    read: np.ndarray  # fraction of the tokens that are stored and read at all
+    locked: ndarray  # fraction of the tokens that get more than half
+    read: ndarray  # fraction of the tokens that are stored and read at all
     reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
 
 
@@ -94,7 +95,7 @@ def predicted_accuracy(model: Model, N: float) -> float:
     stored = np.where(read > 1 - 1e-3, 1.0, read)
     medians = []  # of the seeds of each group, (GROUPS,) each
     for part in attended.reading:
-        if isinstance(part, np.ndarray):
+        if isinstance(part, ndarray):
             medians.append(np.median(part[groups], axis=1))
         else:
             medians.append(np.full(GROUPS, part))
@@ -184,8 +185,8 @@ def narayana(n: int, c: float) -> float:
 class SeedScores(NamedTuple):
     """The scores of each seed, (SEEDS,) each."""
 
-    sigma: np.ndarray  # standard deviation of the tokens' scores, nats
-    exposed: np.ndarray  # the trigger's score divided by sigma
+    sigma: ndarray  # standard deviation of the tokens' scores, nats
+    exposed: ndarray  # the trigger's score divided by sigma
 
 
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
@@ -203,7 +204,7 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
 
 
 @cache
-def seed_lattice() -> tuple[np.ndarray, ...]:
+def seed_lattice() -> tuple[ndarray, ...]:
     """Returns four normal variables and a uniform, the rank, of each seed.
 
     The seeds form a lattice. The generator of the lattice consists of powers of the
@@ -237,7 +238,7 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
 
 
 @lru_cache(maxsize=64)
-def largest_rival(n: float) -> np.ndarray:
+def largest_rival(n: float) -> ndarray:
     """Returns the largest of n normal variables in each seed, (SEEDS,)."""
     *_, rank = seed_lattice()
     return ndtri(rank ** (1 / n))
@@ -286,7 +287,7 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
     return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
 
 
-def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
+def partly(p: ndarray, stray: float = 0.0) -> Attention:
     """Returns the attention if it is fully on the informative token for a fraction p of
     the tokens, and elsewhere for the others.
     """

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import erf, ndtri
 
 from ..model.activations import Activation
@@ -28,13 +29,13 @@ class KeyOverlaps(NamedTuple):
     (NODES,) each.
     """
 
-    own: np.ndarray  # omega(v, v) minus the mean of omega(w, v) over w
-    shared: np.ndarray  # this mean, which is the part that all keys share
-    spread: np.ndarray  # variance of omega(w, v) over w
-    third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
+    own: ndarray  # omega(v, v) minus the mean of omega(w, v) over w
+    shared: ndarray  # this mean, which is the part that all keys share
+    spread: ndarray  # variance of omega(w, v) over w
+    third: ndarray | float = 0.0  # third central moment of omega(w, v) over w
 
 
-ByNode = np.ndarray | float
+ByNode = ndarray | float
 
 
 class Reading(NamedTuple):
@@ -70,7 +71,7 @@ class ValueLengths(NamedTuple):
     noise: ByNode  # of the noise tokens of one sequence, minus their mean
 
     @property
-    def common(self) -> np.ndarray:
+    def common(self) -> ndarray:
         """The fraction of the squared length of the shared value that does not come
         from the trigger. All samples write this part to V_mat.
         """
@@ -120,7 +121,7 @@ He_j(along) He_k(across). Token v has the input u_v, and another token w the inp
 """
 
 
-Inputs = list[np.ndarray]
+Inputs = list[ndarray]
 """The parts of a neuron's input from a memory key, (NODES, 1, 1) each: the input from
 every key, along z_trig; that from the token, along z_trig; and that from the token,
 across z_trig.
@@ -152,8 +153,8 @@ def feature_overlaps(
 
 
 def projected(
-    trace: np.ndarray, F: list[np.ndarray], d: int, moments: Moments
-) -> tuple[np.ndarray, np.ndarray]:
+    trace: ndarray, F: list[ndarray], d: int, moments: Moments
+) -> tuple[ndarray, ndarray]:
     """Returns the contributions of the other token's projections to the mean and to the
     spread.
 
@@ -169,7 +170,7 @@ def projected(
     return (F20 + F02) / (2 * d), spread
 
 
-def layer_means(inputs: Inputs, m: int, activation: Activation) -> np.ndarray:
+def layer_means(inputs: Inputs, m: int, activation: Activation) -> ndarray:
     """Returns the means over the m neurons of a layer, as `neuron_means` does.
 
     Few neurons are drawn one by one, because their sum is far from normal. For a layer
@@ -191,11 +192,11 @@ def layer_means(inputs: Inputs, m: int, activation: Activation) -> np.ndarray:
 
 def neuron_means(
     inputs: Inputs,
-    along: np.ndarray,
-    across: np.ndarray,
-    weights: tuple[np.ndarray, np.ndarray],
+    along: ndarray,
+    across: ndarray,
+    weights: tuple[ndarray, ndarray],
     activation: Activation,
-) -> np.ndarray:
+) -> ndarray:
     """Returns an array (14, NODES) with means over neurons with these rows of W_in.
 
     The rows are the overlap of a key with itself, less its shared part; the shared
@@ -227,7 +228,7 @@ def neuron_means(
 
 
 @cache
-def drawn_neurons() -> np.ndarray:
+def drawn_neurons() -> ndarray:
     """Returns an array (2, NODES, NEURONS): the components of rows of W_in along
     z_trig, and along the rest of a key.
 
@@ -240,7 +241,7 @@ def drawn_neurons() -> np.ndarray:
 
 
 @cache
-def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
+def other_tokens(activation: Activation) -> tuple[ndarray, ndarray]:
     """Returns an array of values y, and a table (6, values) of moments of the
     activation act(y + g) for other tokens.
 
@@ -256,6 +257,6 @@ def other_tokens(activation: Activation) -> tuple[np.ndarray, np.ndarray]:
     return values, np.stack([*e, deviation**2 @ weight, deviation**3 @ weight])
 
 
-def hermite(g: np.ndarray) -> tuple[np.ndarray, ...]:
+def hermite(g: ndarray) -> tuple[ndarray, ...]:
     """Returns He_0 to He_3."""
     return np.ones_like(g), g, g * g - 1, g**3 - 3 * g

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import softmax
 
 from ..model.point import RECIPE_STEPS
@@ -25,14 +26,14 @@ TOKENS, LEAST_SEEDS = 4096, 8
 class Draws(NamedTuple):
     """What is drawn for a seed. A label has the number of its informative token."""
 
-    Z_in: np.ndarray  # (V, d)
-    gram: np.ndarray  # Z_out Z_out^T, (V, V)
-    eigenvalues: np.ndarray  # of the same with rows less their mean, (V,)
-    eigenvectors: np.ndarray  # (V, V)
-    z_trig: np.ndarray  # (d,)
+    Z_in: ndarray  # (V, d)
+    gram: ndarray  # Z_out Z_out^T, (V, V)
+    eigenvalues: ndarray  # of the same with rows less their mean, (V,)
+    eigenvectors: ndarray  # (V, V)
+    z_trig: ndarray  # (d,)
     eos_length: float  # squared length of z_eos
-    of_label: np.ndarray  # uniforms of the counts of labels, (V,)
-    of_pair: np.ndarray  # normals of the counts of noise tokens beside labels, (V, V)
+    of_label: ndarray  # uniforms of the counts of labels, (V,)
+    of_pair: ndarray  # normals of the counts of noise tokens beside labels, (V, V)
 
 
 @lru_cache(maxsize=2)
@@ -79,7 +80,7 @@ def drawn_accuracy(model: Model, N: float) -> float:
     labels = np.eye(V)
     overlap = outputs @ outputs.mT
 
-    def descent(logits: np.ndarray) -> np.ndarray:
+    def descent(logits: ndarray) -> ndarray:
         error = labels - softmax(logits, axis=-1)
         return overlap @ (share[..., None] * error) @ gram
 
@@ -91,7 +92,7 @@ def drawn_accuracy(model: Model, N: float) -> float:
     return float(is_recalled.sum() / (V * len(seeds)))
 
 
-def tokens_beside_labels(n: np.ndarray, L: int, normals: np.ndarray) -> np.ndarray:
+def tokens_beside_labels(n: ndarray, L: int, normals: ndarray) -> ndarray:
     """Returns how often each token occurs in the sequences of a label, less the mean
     of the noise tokens, (V labels, V tokens).
 
@@ -104,8 +105,8 @@ def tokens_beside_labels(n: np.ndarray, L: int, normals: np.ndarray) -> np.ndarr
 
 
 def first_steps(
-    model: Model, n: np.ndarray, tokens: np.ndarray, drawn: Draws
-) -> tuple[np.ndarray, np.ndarray]:
+    model: Model, n: ndarray, tokens: ndarray, drawn: Draws
+) -> tuple[ndarray, ndarray]:
     """Returns Z_out V_mat after the first steps, (V, d), and the residual y - p along
     the mean embedding that they leave, (V,).
     """
@@ -123,12 +124,12 @@ def first_steps(
 
 def attention_outputs(
     model: Model,
-    n: np.ndarray,
-    tokens: np.ndarray,
-    first: np.ndarray,
-    residual: np.ndarray,
+    n: ndarray,
+    tokens: ndarray,
+    first: ndarray,
+    residual: ndarray,
     drawn: Draws,
-) -> np.ndarray:
+) -> ndarray:
     """Returns the outputs of attention for each informative token after step 2, (V, d).
 
     A sequence is taken to contain each noise token L / V times.

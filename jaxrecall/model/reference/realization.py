@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer, eval_context
 from jaxtyping import Float, Int
+from numpy import ndarray
 
 from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
@@ -36,9 +37,9 @@ from ..task import Embeddings
 from ..values import Numbers, padded_size
 
 if TYPE_CHECKING:
-    DrawnArray = np.ndarray  # the type of what `realize` returns
+    DrawnArray = ndarray  # the type of what `realize` returns
 else:
-    DrawnArray = np.ndarray | Array
+    DrawnArray = ndarray | Array
 
 
 class Realization(NamedTuple):
@@ -219,7 +220,7 @@ def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _drawn(
     point: Point,
-    streams: np.ndarray | Array,
+    streams: ndarray | Array,
     parameters: Mapping[str, Any],
 ) -> Realization:
     """Returns the draws that follow from the keys (10, 2) of the named streams."""
@@ -283,7 +284,7 @@ class Sampler:
     streams: Numbers
     xp: ModuleType  # numpy or jax.numpy
     perm: Numbers
-    law: np.ndarray | None  # padded alias tables; None if tokens are uniform
+    law: ndarray | None  # padded alias tables; None if tokens are uniform
 
     def train(self, step: int) -> Samples:
         """Returns the samples that are drawn for this gradient step."""
@@ -309,7 +310,7 @@ class Sampler:
         return self.samples(tokens, keys.stream(self.streams, "test_position"))
 
     def numbers(
-        self, key: Numbers, V: int, L: int, n: int, law: np.ndarray | None = None
+        self, key: Numbers, V: int, L: int, n: int, law: ndarray | None = None
     ) -> Numbers:
         """Returns (n, L) int32 numbers below V. They are uniform, or drawn by alias
         tables.
@@ -405,7 +406,7 @@ def _check_writable(point: Point) -> None:
         )
 
 
-def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
+def run_keys(runs: Sequence[Run]) -> tuple[ndarray, ndarray]:
     """Returns two uint32 arrays for n runs: the keys (n, 10, 2) of the streams, and the
     keys (n, 3, 2) of the samples of the three steps.
 
