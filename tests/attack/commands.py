@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +53,18 @@ file:///tmp/%00x file://host/x s3://bucket/x ~nobody/x tiny/""")
 
 
 def lines(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        furnish(home)
-        os.chdir(home)
-        while tries.more():
-            name, words = line(tries.chance)
-            with tries.one(f"{name} {words!r}") as one:
-                code, err = called(name, words)
-                assert code in (0, 2, 3), code
-                assert (code == 0) or err, "no message"
-                assert "Traceback" not in err
-                assert len(err) < MAX_ERR, f"a message of {len(err)} characters"
-                if code:
-                    one.refused()
+    home = tries.home
+    furnish(home)
+    while tries.more():
+        name, words = line(tries.chance)
+        with tries.one(f"{name} {words!r}") as one:
+            code, err = called(name, words)
+            assert code in (0, 2, 3), code
+            assert (code == 0) or err, "no message"
+            assert "Traceback" not in err
+            assert len(err) < MAX_ERR, f"a message of {len(err)} characters"
+            if code:
+                one.refused()
 
 
 def furnish(home: Path) -> None:

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -161,16 +160,14 @@ def in_turn(
     """Attempts each of the ways, in a random order, with a folder that holds a grid and
     its results.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        make_results(home)
-        (home / "tiny.yaml").write_text(GRID)
-        os.chdir(home)
-        for way in tries.chance.sample(ways, len(ways)):
-            if not tries.more():
-                break
-            with tries.one(" ".join(map(repr, way))) as one:
-                attempt(one, home, *way)
+    home = tries.home
+    make_results(home)
+    (home / "tiny.yaml").write_text(GRID)
+    for way in tries.chance.sample(ways, len(ways)):
+        if not tries.more():
+            break
+        with tries.one(" ".join(map(repr, way))) as one:
+            attempt(one, home, *way)
 
 
 def settings(tries: Tries) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -61,20 +60,19 @@ def training(tries: Tries) -> None:
 
 
 def killed(tries: Tries, grid: str, *options: str) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        (home / f"{grid}.yaml").write_text(
-            f"name: {grid}\n{GRIDS[grid]}\nrun: {{part_seconds: 0}}\n"
-        )
-        sweeps = Sweeps(home, grid)
-        for name in ("first", "whole"):  # the first compiles
-            start = time.monotonic()
-            code, *_ = run_until(sweeps, home / name, (), FOREVER)
-            assert code == 0, f"an undisturbed sweep ends with {code}"
-        span, whole, n = time.monotonic() - start, numbers(home / "whole"), 0
-        while tries.more():
-            n += 1
-            finish(tries, sweeps, options, home / str(n), whole, span)
+    home = tries.home
+    (home / f"{grid}.yaml").write_text(
+        f"name: {grid}\n{GRIDS[grid]}\nrun: {{part_seconds: 0}}\n"
+    )
+    sweeps = Sweeps(home, grid)
+    for name in ("first", "whole"):  # the first compiles
+        start = time.monotonic()
+        code, *_ = run_until(sweeps, home / name, (), FOREVER)
+        assert code == 0, f"an undisturbed sweep ends with {code}"
+    span, whole, n = time.monotonic() - start, numbers(home / "whole"), 0
+    while tries.more():
+        n += 1
+        finish(tries, sweeps, options, home / str(n), whole, span)
 
 
 def finish(

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,19 +241,18 @@ def check(made: Hostile, name: str) -> int:
 
 
 def hostile_folders(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary).resolve()
-        changed = make_folders(home)
-        names = sorted(set().union(*changed.values()))
-        while tries.more():
-            base = tries.chance.choice(["full", "full", "rows", "empty"])
-            places = chosen(tries.chance, names)
-            order = tries.chance.sample(sorted(COMMANDS), len(COMMANDS))
-            with tries.one(f"{base} with {places}: {', '.join(order)}") as one:
-                made = make_hostile(home, base, places)
-                codes = [check(made, name) for name in order]
-                if any(codes):
-                    one.refused()
+    home = tries.home
+    changed = make_folders(home)
+    names = sorted(set().union(*changed.values()))
+    while tries.more():
+        base = tries.chance.choice(["full", "full", "rows", "empty"])
+        places = chosen(tries.chance, names)
+        order = tries.chance.sample(sorted(COMMANDS), len(COMMANDS))
+        with tries.one(f"{base} with {places}: {', '.join(order)}") as one:
+            made = make_hostile(home, base, places)
+            codes = [check(made, name) for name in order]
+            if any(codes):
+                one.refused()
 
 
 def chosen(chance: Any, names: list[str]) -> dict[str, str]:

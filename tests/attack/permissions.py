@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from helpers import ROOT
@@ -87,21 +86,20 @@ def obstacle(home: Path) -> str | None:
 
 
 def every_level(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        make_results(home)
-        (home / "tiny.yaml").write_text(GRID)
-        (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
-        compact.main([str(home / "tiny")])
-        if why := obstacle(home):
-            tries.skip(why)
-        ways = [
-            *itertools.product(
-                COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES
-            )
-        ]
-        while tries.more():
-            attempt(tries, home, *tries.chance.choice(ways))
+    home = tries.home
+    make_results(home)
+    (home / "tiny.yaml").write_text(GRID)
+    (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
+    compact.main([str(home / "tiny")])
+    if why := obstacle(home):
+        tries.skip(why)
+    ways = [
+        *itertools.product(
+            COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES
+        )
+    ]
+    while tries.more():
+        attempt(tries, home, *tries.chance.choice(ways))
 
 
 def attempt(

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,16 +41,11 @@ SECONDS = 240
 def prepared(
     attack: Callable[[Tries, Path, pd.DataFrame], None],
 ) -> Callable[[Tries], None]:
-    """The attack with a folder of its own and the table that an undisturbed call
-    gives.
-    """
+    """The attack with its folder and the table that an undisturbed call gives."""
 
     def with_table(tries: Tries) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["JAXRECALL_CACHE"] = str(Path(folder) / "cache")
-            attack(
-                tries, Path(folder), run(GRID, progress=False).drop(columns="seconds")
-            )
+        os.environ["JAXRECALL_CACHE"] = str(tries.home / "cache")
+        attack(tries, tries.home, run(GRID, progress=False).drop(columns="seconds"))
 
     return with_table
 

@@ -72,8 +72,8 @@ class Try:
 
 
 class Tries:
-    """What an attack is given: chance, and `one`, in which it makes each try while
-    there is `more` to do.
+    """What an attack is given: chance, an empty folder `home`, and `one`, in which it
+    makes each try while there is `more` to do.
     """
 
     def __init__(
@@ -82,8 +82,10 @@ class Tries:
         seconds: float,
         most: int,
         tell: Callable[[dict[str, Any]], None],
+        home: Path,
     ):
         self.chance, self.left, self.tell = random.Random(seed), most, tell
+        self.home = home
         self.end = time.monotonic() + seconds
 
     def more(self) -> bool:
