@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 from pathlib import Path
 from typing import Any
 
 from test_any_folder import GRID, make_results
 
-from attack import Calls, listed
+from attack import Calls, captured, listed
 from attack.tries import Tries
 from jaxrecall import compact, fit, report, status
 from jaxrecall.cli import examples
@@ -105,9 +103,7 @@ def line(chance: Any) -> tuple[str, list[str]]:
 
 def called(name: str, words: list[str]) -> tuple[int, str]:
     """The exit code of a command in this process, and what it wrote on stderr."""
-    err = io.StringIO()
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with captured() as err:
         try:
             code = CALLS(name, COMMANDS[name].main, words)
         except SystemExit as end:  # of argparse

@@ -155,7 +155,7 @@ def refused_in_a_line(
 
 
 def in_turn(
-    tries: Tries, attempt: Callable[..., None], ways: list[tuple[Any, ...]]
+    tries: Tries, attempt: Callable[..., None], ways: Iterable[tuple[Any, ...]]
 ) -> None:
     """Attempts each of the ways, in a random order, with a folder that holds a grid and
     its results.
@@ -163,9 +163,7 @@ def in_turn(
     home = tries.home
     make_results(home)
     (home / "tiny.yaml").write_text(GRID)
-    for way in tries.chance.sample(ways, len(ways)):
-        if not tries.more():
-            break
+    for way in tries.each(ways):
         with tries.one(" ".join(map(repr, way))) as one:
             attempt(one, home, *way)
 
@@ -226,7 +224,7 @@ def locales(tries: Tries) -> None:
         for path in (home / FOLDER).rglob("*.[hst][tve][mgx]*"):
             path.read_text("utf-8")
 
-    in_turn(tries, attempt, [*itertools.product(COMMANDS, LOCALES)])
+    in_turn(tries, attempt, itertools.product(COMMANDS, LOCALES))
 
 
 def encodings(tries: Tries) -> None:
@@ -267,7 +265,7 @@ def limits(tries: Tries) -> None:
         assert len(rows) == 6
         compare(one, rows.merge(whole[RUN]), whole)
 
-    in_turn(tries, attempt, [*itertools.product(LIMITS, ("sweep", "fit", "report"))])
+    in_turn(tries, attempt, itertools.product(LIMITS, ("sweep", "fit", "report")))
 
 
 def metadata(tries: Tries) -> None:
@@ -294,4 +292,4 @@ def metadata(tries: Tries) -> None:
         except StoreError:
             one.refused()
 
-    in_turn(tries, attempt, [*itertools.product(ENTRIES, VALUES, READERS)])
+    in_turn(tries, attempt, itertools.product(ENTRIES, VALUES, READERS))

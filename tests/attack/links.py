@@ -5,7 +5,6 @@ people, or files of the user. Whatever a command answers, all of these stay as t
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from typing import Any
 
 from test_any_folder import GRID
 
-from attack import Calls
+from attack import Calls, captured
 from attack.tries import Tries
 from jaxrecall.__main__ import main
 from jaxrecall.sweep.store import Store
@@ -213,13 +212,7 @@ def replace(made: Hostile, original: Path, name: str, kind: str) -> None:
 
 def called(name: str, folder: Path) -> tuple[int, str]:
     """The exit code of a command in a folder, and its messages."""
-    err = io.StringIO()
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    with (
-        contextlib.chdir(folder),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with contextlib.chdir(folder), captured() as err:
         code = CALLS(name, main, COMMANDS[name].split())
     return code, err.getvalue()
 

@@ -63,6 +63,7 @@ product = jaxrecall.Simulator(
 """
 
 STRANGER = 65534
+WORKERS = [], ["--workers", "2"]
 MISSED = re.compile(
     rb"Compiling jit\(looped\)|PERSISTENT COMPILATION CACHE MISS for 'jit_one'"
 )
@@ -197,10 +198,8 @@ def damaged(tries: Tries) -> None:
     cold = Cold(tries.home)
     cold.run("whole")
     whole = cold.rows("whole")
-    ways = list(itertools.product(DAMAGE, ([], ["--workers", "2"])))
-    for n, (kind, workers) in enumerate(tries.chance.sample(ways, len(ways))):
-        if not tries.more():
-            break
+    ways = itertools.product(DAMAGE, WORKERS)
+    for n, (kind, workers) in enumerate(tries.each(ways)):
         with tries.one(f"{kind} {workers}") as one:
             # a worker, which has fewer cores, has programs of its own
             shutil.rmtree(cold.cache)
@@ -321,11 +320,8 @@ def hostile(tries: Tries) -> None:
     cold = Cold(tries.home)
     cold.run("whole")
     whole = cold.rows("whole")
-    ways = list(itertools.product(HOSTILE, VARIABLES, ([], ["--workers", "2"])))
-    for n, way in enumerate(tries.chance.sample(ways, len(ways))):
-        if not tries.more():
-            break
-        make, variable, workers = way
+    ways = itertools.product(HOSTILE, VARIABLES, WORKERS)
+    for n, (make, variable, workers) in enumerate(tries.each(ways)):
         with tries.one(f"{make.__name__} {variable} {workers}") as one:
             check(one, cold, str(n), make, variable, workers, whole)
 

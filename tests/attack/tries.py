@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +90,14 @@ class Tries:
 
     def more(self) -> bool:
         return self.left > 0 and time.monotonic() < self.end
+
+    def each(self, ways: Iterable[Any]) -> Iterator[Any]:
+        """The ways in a random order, while there is more to do."""
+        listed = list(ways)
+        for way in self.chance.sample(listed, len(listed)):
+            if not self.more():
+                return
+            yield way
 
     def skip(self, why: str) -> None:
         """Says that the attack cannot run here."""

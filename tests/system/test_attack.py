@@ -95,7 +95,7 @@ def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, tmp_path):
             dict.fromkeys(commands.COMMANDS, type("command", (), {"main": answer})),
         )
         assert tried(commands.lines, 3, tmp_path).counts["wrong"] == 3
-    monkeypatch.setattr(calls, "FUNCTIONS", {"load": lambda name, value: [][0]})
+    monkeypatch.setattr(calls, "FUNCTIONS", {"load": lambda value: [][0]})
     assert tried(calls.values, 3, tmp_path).counts["tracebacks"] == 3
 
 
