@@ -75,7 +75,11 @@ def compare(one: Try, rows: pd.DataFrame, whole: pd.DataFrame) -> None:
     """Counts the rows that are missing and those there twice; any other difference is
     an AssertionError.
     """
-    one.doubled += int(rows.duplicated(RUN).sum())
-    one.lost += len(whole) - len(whole.merge(rows[RUN].drop_duplicates(), on=RUN))
+    count(one, rows, whole)
     if not one.doubled and not one.lost:
         pd.testing.assert_frame_equal(rows, whole)
+
+
+def count(one: Try, rows: pd.DataFrame, whole: pd.DataFrame) -> None:
+    one.doubled += int(rows.duplicated(RUN).sum())
+    one.lost += len(whole) - len(whole.merge(rows[RUN].drop_duplicates(), on=RUN))

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from attack.damage import RUN, count
 from attack.tries import Tries, Try
 from attack.victims import (
     GRID,
@@ -28,7 +29,6 @@ from attack.victims import (
 )
 from jaxrecall import load, run
 
-RUN = ["point_id", "seed", "step"]
 IMPORTS = "import jax, jaxrecall, pandas; jaxrecall.run, jaxrecall.load"
 """Before anything is interrupted: modules of pandas that are interrupted while they are
 imported raise SystemError.
@@ -54,18 +54,11 @@ def check(
     one: Try, rows: pd.DataFrame, whole: pd.DataFrame, part: bool = False
 ) -> None:
     """Counts what is lost or doubled; the rest must be as in the undisturbed table."""
-    one.doubled += int(rows.duplicated(RUN).sum())
-    if not part:
-        one.lost += len(whole) - len(whole.merge(rows[RUN].drop_duplicates(), on=RUN))
+    there = whole.merge(rows[RUN].drop_duplicates(), on=RUN)
+    count(one, rows, there if part else whole)
     if not one.lost and not one.doubled:
         found = rows.drop(columns="seconds").reset_index(drop=True)
-        pd.testing.assert_frame_equal(
-            found,
-            whole.merge(rows[RUN], on=RUN),
-            check_exact=False,
-            rtol=1e-5,
-            check_dtype=False,
-        )
+        pd.testing.assert_frame_equal(found, there, rtol=1e-5, check_dtype=False)
 
 
 @prepared

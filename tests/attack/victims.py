@@ -115,20 +115,15 @@ def test_rows(i):
 def xdist(out: Path) -> list[pd.DataFrame]:
     """Two workers of pytest, with warnings as errors."""
     (out / "test_rows.py").write_text(TEST)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        "test_rows.py",
-    ]
-    subprocess.run(command, cwd=out, check=True, stdout=sys.stderr)
+    words = "pytest -q -n 2 -W error -p no:cacheprovider test_rows.py"
+    return written_by(out, *words.split())
+
+
+def written_by(out: Path, *words: str) -> list[pd.DataFrame]:
+    """The two tables that a module of Python writes."""
+    subprocess.run(
+        [sys.executable, "-m", *words], cwd=out, check=True, stdout=sys.stderr
+    )
     return [pd.read_parquet(out / f"{i}.parquet") for i in range(2)]
 
 
@@ -137,13 +132,7 @@ def ipython(out: Path) -> list[pd.DataFrame]:
         "from attack.victims import rows\nfor i in range(2):"
         " rows().to_parquet(f'{i}.parquet')\n"
     )
-    subprocess.run(
-        [sys.executable, "-m", "IPython", "-c", "%run script.py"],
-        cwd=out,
-        check=True,
-        stdout=sys.stderr,
-    )
-    return [pd.read_parquet(out / f"{i}.parquet") for i in range(2)]
+    return written_by(out, "IPython", "-c", "%run script.py")
 
 
 def joblib(backend: str, out: Path) -> list[pd.DataFrame]:
