@@ -223,9 +223,9 @@ def check_grid(grid: Grid) -> None:
     )
 
 
-def read(*given) -> Grid | None:
+def made(read, *given) -> Grid | None:
     try:
-        return read_grid(*given)
+        return read(*given)
     except GridError as error:
         check_message(error)
 
@@ -243,7 +243,7 @@ documents = st.dictionaries(
 def check_file(path: Path, data: bytes, sets: list[str]) -> int:
     """Reads and plans a file. Returns the exit code of a dry run."""
     path.write_bytes(data)
-    if grid := CALLS("read", read, path, sets):
+    if grid := CALLS("read", made, read_grid, path, sets):
         check_grid(grid)
     words = ["--grid", str(path), "--out", str(path.with_name("none")), "--dry-run"]
     for text in sets:
@@ -253,16 +253,9 @@ def check_file(path: Path, data: bytes, sets: list[str]) -> int:
     return code
 
 
-def grid_of(document, seeds) -> Grid | None:
-    try:
-        return as_grid(document, seeds)
-    except GridError as error:
-        check_message(error)
-
-
 def check_dict(document, seeds) -> bool:
     """Returns whether the dict is a grid."""
-    grid = CALLS("dict", grid_of, document, seeds)
+    grid = CALLS("dict", made, as_grid, document, seeds)
     if grid:
         check_grid(grid)
     return bool(grid)
