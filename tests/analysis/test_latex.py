@@ -161,10 +161,13 @@ def test_what_crosses_is_known_to_the_files_too(tmp_path):
         assert made == text
 
 
+CROSSING = {"critical": 8.0, "lo": 4.0, "hi": 16.0}
+
+
 def test_a_column_is_no_latex():
     name = r"\input{/etc/passwd}"
     frame = pd.DataFrame({name: [1, 2], "$": [3, 4], "axis": name, "theta": 0.5})
-    text = latex(frame.assign(critical=8.0, lo=4.0, hi=16.0))
+    text = latex(frame.assign(**CROSSING))
     assert r"\textbackslash{}input\{/etc/passwd\}" in text
     assert r"\input" not in text
     assert r"\$" in text
@@ -173,13 +176,13 @@ def test_a_column_is_no_latex():
 
 def test_pdflatex_takes_common_signs_and_the_file_names_an_engine_for_others():
     frame = pd.DataFrame({"a\x1b": ["≤ α → −2", "b"], "axis": "N", "theta": 0.5})
-    text = latex(frame.assign(critical=8.0, lo=4.0, hi=16.0))
+    text = latex(frame.assign(**CROSSING))
     assert r"$\leq$ $\alpha$ $\to$ $-$2" in text
     assert r"a\textbackslash{}x1b &" in text
     assert text.isascii()
     assert "LuaLaTeX" not in text
     frame["a\x1b"] = ["語", "b"]
-    text = latex(frame.assign(critical=8.0, lo=4.0, hi=16.0))
+    text = latex(frame.assign(**CROSSING))
     assert text.startswith(r"% needs \usepackage{booktabs}, and LuaLaTeX or XeLaTeX")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import math
 import signal
 import time
@@ -111,6 +112,15 @@ def reported(calls: Calls) -> Any:
         print(calls.report())
 
     return report
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[io.StringIO]:
+    """Takes what is written on stdout and stderr; gives that on stderr."""
+    err = io.StringIO()
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield err
 
 
 def _peak() -> int:

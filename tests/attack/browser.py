@@ -51,11 +51,11 @@ def reports(tries: Tries) -> None:
         tries.skip("no Chromium here")
         return
     first = tries.chance.randrange(len(TEXTS))
-    with tempfile.TemporaryDirectory() as temporary, served() as server:
+    with served() as server:
         for i in itertools.count():
             if not tries.more():
                 break
-            home = Path(temporary) / str(i)
+            home = tries.home / str(i)
             home.mkdir()
             if i % 4 == 3:
                 _of_a_table(tries, home, program, server)

@@ -4,6 +4,7 @@ says what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,7 @@ from test_any_document import objects
 from test_any_table import MORE, RUNS
 
 import jaxrecall
-from attack import Calls
+from attack import Calls, listed
 from attack.inputs import drawn
 from attack.tries import Tries
 from jaxrecall import Point, fit, plot, theory
@@ -21,62 +22,46 @@ from jaxrecall import Point, fit, plot, theory
 CALLS = Calls("calls")
 POINT = Point(V=8, N=16, d=4, L=2, n_test=16)
 FRAME = pd.DataFrame([row | MORE for row in RUNS])
-FIELDS = [
-    "V",
-    "N",
-    "d",
-    "L",
-    "m",
-    "pool",
-    "eta",
-    "kappa",
-    "embedding",
-    "activation",
-    "steps",
-    "lr",
-    "exact",
-    "n_test",
-    "tokens",
-]
+FIELDS = listed("""V N d L m pool eta kappa embedding activation steps lr exact n_test
+tokens""")
 MODEL = theory.Model(POINT)
 
-FUNCTIONS = {
-    "Point": lambda name, value: Point(
-        **{"V": 8, "N": 16, "d": 4, "L": 2, name: value}
-    ),
-    "simulate(value)": lambda name, value: jaxrecall.simulate(value, 0),
-    "simulate(seed)": lambda name, value: jaxrecall.simulate(POINT, value),
-    "realize(value)": lambda name, value: jaxrecall.realize(value, 0),
-    "realize(seed)": lambda name, value: jaxrecall.realize(POINT, value),
-    "three_step(value)": lambda name, value: jaxrecall.three_step(value, POINT),
-    "three_step(point)": lambda name, value: jaxrecall.three_step(
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "Point": lambda fields: Point(**{"V": 8, "N": 16, "d": 4, "L": 2} | fields),
+    "simulate(value)": lambda value: jaxrecall.simulate(value, 0),
+    "simulate(seed)": lambda value: jaxrecall.simulate(POINT, value),
+    "realize(value)": lambda value: jaxrecall.realize(value, 0),
+    "realize(seed)": lambda value: jaxrecall.realize(POINT, value),
+    "three_step(value)": lambda value: jaxrecall.three_step(value, POINT),
+    "three_step(point)": lambda value: jaxrecall.three_step(
         jaxrecall.realize(POINT, 0), value
     ),
-    "load": lambda name, value: jaxrecall.load(value),
-    "thresholds": lambda name, value: jaxrecall.thresholds(value),
-    "run": lambda name, value: jaxrecall.run(value, progress=False),
-    "run(seeds)": lambda name, value: jaxrecall.run(POINT, seeds=value, progress=False),
-    "run(workers)": lambda name, value: jaxrecall.run(
-        POINT, workers=value, progress=False
+    "load": jaxrecall.load,
+    "thresholds": jaxrecall.thresholds,
+    "run": lambda value: jaxrecall.run(value, progress=False),
+    "run(seeds)": lambda value: jaxrecall.run(POINT, seeds=value, progress=False),
+    "run(workers)": lambda value: jaxrecall.run(POINT, workers=value, progress=False),
+    "fit(frame)": fit.fit,
+    "fit(thetas)": lambda value: fit.fit(FRAME, value),
+    "fit(where)": lambda value: fit.fit(FRAME, where=value),
+    "fit(along)": lambda value: fit.fit(FRAME, along=value),
+    "fit(step)": lambda value: fit.fit(FRAME, step=value),
+    "plot.accuracy": plot.accuracy,
+    "plot.accuracy(x)": lambda value: plot.accuracy(FRAME, x=value),
+    "plot.critical_n": plot.critical_n,
+    "plot.phase(x)": lambda value: plot.phase(FRAME, value),
+    "theory.Model": lambda fields: theory.Model.from_fields(
+        {"V": 8, "d": 4, "L": 2} | fields
     ),
-    "fit(frame)": lambda name, value: fit.fit(value),
-    "fit(thetas)": lambda name, value: fit.fit(FRAME, value),
-    "fit(where)": lambda name, value: fit.fit(FRAME, where=value),
-    "fit(along)": lambda name, value: fit.fit(FRAME, along=value),
-    "fit(step)": lambda name, value: fit.fit(FRAME, step=value),
-    "plot.accuracy": lambda name, value: plot.accuracy(value),
-    "plot.accuracy(x)": lambda name, value: plot.accuracy(FRAME, x=value),
-    "plot.critical_n": lambda name, value: plot.critical_n(value),
-    "plot.phase(x)": lambda name, value: plot.phase(FRAME, value),
-    "theory.Model": lambda name, value: theory.Model.from_fields(
-        {"V": 8, "d": 4, "L": 2, name: value}
-    ),
-    "theory.critical_N": lambda name, value: theory.critical_N(MODEL, value),
-    "theory.accuracy": lambda name, value: theory.accuracy(MODEL, value),
+    "theory.critical_N": lambda value: theory.critical_N(MODEL, value),
+    "theory.accuracy": lambda value: theory.accuracy(MODEL, value),
 }
 """The functions whose arguments are checked, each with any value in the place of one of
 them.
 """
+
+OF_FIELDS = ("Point", "theory.Model")
+"""Functions whose argument is a field with any value."""
 
 LONG = ("simulate(seed)", "run", "run(seeds)", "run(workers)")
 """Calls that do what they are asked, for long if the number is large."""
@@ -105,7 +90,8 @@ def refused(name: str, field: str, value: Any) -> bool:
     that says why.
     """
     try:
-        CALLS(name, FUNCTIONS[name], field, value)
+        given = {field: value} if name in OF_FIELDS else value
+        CALLS(name, FUNCTIONS[name], given)
     except ValueError as error:
         if not str(error) or not type(error).__module__.startswith("jaxrecall"):
             raise

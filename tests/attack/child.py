@@ -8,6 +8,7 @@ import resource
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 from attack.tries import Tries
 
@@ -28,7 +29,7 @@ def main() -> None:
     tell({"starts": call})
     module, _, name = call["function"].partition(":")
     getattr(import_module(module), name)(
-        Tries(call["seed"], call["seconds"], call["most"], tell)
+        Tries(call["seed"], call["seconds"], call["most"], tell, Path.cwd())
     )
 
 

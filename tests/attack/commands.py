@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from test_any_folder import GRID, make_results
 
-from attack import Calls, listed
+from attack import Calls, captured, listed
 from attack.tries import Tries
 from jaxrecall import compact, fit, report, status
 from jaxrecall.cli import examples
@@ -54,20 +51,18 @@ file:///tmp/%00x file://host/x s3://bucket/x ~nobody/x tiny/""")
 
 
 def lines(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        furnish(home)
-        os.chdir(home)
-        while tries.more():
-            name, words = line(tries.chance)
-            with tries.one(f"{name} {words!r}") as one:
-                code, err = called(name, words)
-                assert code in (0, 2, 3), code
-                assert (code == 0) or err, "no message"
-                assert "Traceback" not in err
-                assert len(err) < MAX_ERR, f"a message of {len(err)} characters"
-                if code:
-                    one.refused()
+    home = tries.home
+    furnish(home)
+    while tries.more():
+        name, words = line(tries.chance)
+        with tries.one(f"{name} {words!r}") as one:
+            code, err = called(name, words)
+            assert code in (0, 2, 3), code
+            assert (code == 0) or err, "no message"
+            assert "Traceback" not in err
+            assert len(err) < MAX_ERR, f"a message of {len(err)} characters"
+            if code:
+                one.refused()
 
 
 def furnish(home: Path) -> None:
@@ -108,9 +103,7 @@ def line(chance: Any) -> tuple[str, list[str]]:
 
 def called(name: str, words: list[str]) -> tuple[int, str]:
     """The exit code of a command in this process, and what it wrote on stderr."""
-    err = io.StringIO()
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with captured() as err:
         try:
             code = CALLS(name, COMMANDS[name].main, words)
         except SystemExit as end:  # of argparse

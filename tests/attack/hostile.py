@@ -60,38 +60,36 @@ TEXTS = [
     "\\input{/etc/passwd}",
     "=cmd|' /c calc'!a0",
 ]
-PLACES = [
-    "searched",
-    "axis",
-    "accuracy",
-    "value",
-    "other value",
-    "column",
-    "value of the column",
-    "device_kind",
-    "precision",
-    "jax_version",
-    "dtype",
-    "form",
-    "simulator",
-    "fixed name",
-    "fixed value",
-    "source",
-    "digest of a source",
-    "name of the grid",
-    "key of the grid",
-    "value of the grid",
-    "version name",
-    "version",
-    "commit",
-    "command",
-    "xla_flags",
-    "error",
-    "host",
-    "file",
-    "folder",
-    "page",
-]
+PLACES = """searched
+axis
+accuracy
+value
+other value
+column
+value of the column
+device_kind
+precision
+jax_version
+dtype
+form
+simulator
+fixed name
+fixed value
+source
+digest of a source
+name of the grid
+key of the grid
+value of the grid
+version name
+version
+commit
+command
+xla_flags
+error
+host
+file
+folder
+page""".splitlines()
 TRAPS = ["nothing", "figures", "links", "listed links", "linked folder", "a page"]
 USUAL = ["accuracy.png", "phase.png", "critical-x.png", "collapse.png"]
 

@@ -4,10 +4,8 @@ tests/analysis/test_any_table.py make them.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -65,16 +63,15 @@ def drawn(
 
 
 def grid_files(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "grid.yaml"
+    path = tries.home / "grid.yaml"
 
-        def attempt(made: Any) -> None:
-            data, sets = made
-            with tries.one(f"grid file {data!r} with --set {sets!r}") as one:
-                if check_file(path, data, sets):
-                    one.refused()
+    def attempt(made: Any) -> None:
+        data, sets = made
+        with tries.one(f"grid file {data!r} with --set {sets!r}") as one:
+            if check_file(path, data, sets):
+                one.refused()
 
-        drawn(tries, lambda draw: (draw(files()), draw(overrides)), attempt)
+    drawn(tries, lambda draw: (draw(files()), draw(overrides)), attempt)
 
 
 def grid_dicts(tries: Tries) -> None:
@@ -96,22 +93,21 @@ def tables(tries: Tries) -> None:
             ["--of", "step1_memory_accuracy"],
         ]
     )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.parquet"
+    path = tries.home / "table.parquet"
 
-        def attempt(made: Any) -> None:
-            table, more = made
-            try:
-                pq.write_table(table, path)
-            except (pa.ArrowException, ValueError):  # Parquet has no such type
-                return
-            arguments = [str(path), *more]
-            with tries.one(f"fit and report {more} of {table.to_pydict()!r}") as one:
-                fitted = CALLS("fit", fit.main, arguments)
-                assert fitted in (0, 2)
-                if not {"--where", "--of"} & {*more}:
-                    assert CALLS("report", report.main, [*arguments]) == fitted
-                if fitted:
-                    one.refused()
+    def attempt(made: Any) -> None:
+        table, more = made
+        try:
+            pq.write_table(table, path)
+        except (pa.ArrowException, ValueError):  # Parquet has no such type
+            return
+        arguments = [str(path), *more]
+        with tries.one(f"fit and report {more} of {table.to_pydict()!r}") as one:
+            fitted = CALLS("fit", fit.main, arguments)
+            assert fitted in (0, 2)
+            if not {"--where", "--of"} & {*more}:
+                assert CALLS("report", report.main, [*arguments]) == fitted
+            if fitted:
+                one.refused()
 
-        drawn(tries, lambda draw: (draw(arrow_tables()), draw(options)), attempt)
+    drawn(tries, lambda draw: (draw(arrow_tables()), draw(options)), attempt)

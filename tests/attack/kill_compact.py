@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -30,22 +29,21 @@ END_SECONDS = 120
 
 def pruned(tries: Tries) -> None:
     """Kills `compact --prune` in each of its stages in turn."""
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        make_parts(home / "whole")
-        whole = identities(home / "whole")
-        n = 0
-        while tries.more():
-            stage = STAGES[n % len(STAGES)]
-            n += 1
-            delay = tries.chance.random() ** 3
-            with tries.one(f"killed as it {stage}, and {delay:.3f} later") as one:
-                folder = home / "folder"
-                shutil.rmtree(folder, ignore_errors=True)
-                copy(home / "whole", folder)
-                killed(folder, stage, delay)
-                one.state = reached(folder, home / "whole")
-                check(one, folder, whole)
+    home = tries.home
+    make_parts(home / "whole")
+    whole = identities(home / "whole")
+    n = 0
+    while tries.more():
+        stage = STAGES[n % len(STAGES)]
+        n += 1
+        delay = tries.chance.random() ** 3
+        with tries.one(f"killed as it {stage}, and {delay:.3f} later") as one:
+            folder = home / "folder"
+            shutil.rmtree(folder, ignore_errors=True)
+            copy(home / "whole", folder)
+            killed(folder, stage, delay)
+            one.state = reached(folder, home / "whole")
+            check(one, folder, whole)
 
 
 def make_parts(folder: Path) -> None:

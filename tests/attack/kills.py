@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from test_crash import Sweeps, numbers, same
 from test_process import children, runs
 
+from attack.damage import RUN
 from attack.tries import Tries, Try
 from jaxrecall.status import survey
 
@@ -34,7 +34,6 @@ GRIDS = {
         " 16\nblocks: [{axes: {d: [8, 12], lr: [0.1, 1, 3]}}]"
     ),
 }
-RUN = ["point_id", "seed", "step"]
 MAX_KILLS = 12
 """Of one folder; the sweep after them is left alone."""
 END_SECONDS, FOREVER = 60, 1e6
@@ -61,20 +60,24 @@ def training(tries: Tries) -> None:
 
 
 def killed(tries: Tries, grid: str, *options: str) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        (home / f"{grid}.yaml").write_text(
-            f"name: {grid}\n{GRIDS[grid]}\nrun: {{part_seconds: 0}}\n"
-        )
-        sweeps = Sweeps(home, grid)
-        for name in ("first", "whole"):  # the first compiles
-            start = time.monotonic()
-            code, *_ = run_until(sweeps, home / name, (), FOREVER)
-            assert code == 0, f"an undisturbed sweep ends with {code}"
-        span, whole, n = time.monotonic() - start, numbers(home / "whole"), 0
-        while tries.more():
-            n += 1
-            finish(tries, sweeps, options, home / str(n), whole, span)
+    sweeps, whole, span = undisturbed(tries.home, grid, 0)
+    n = 0
+    while tries.more():
+        n += 1
+        finish(tries, sweeps, options, tries.home / str(n), whole, span)
+
+
+def undisturbed(
+    home: Path, grid: str, part_seconds: float, *options: str
+) -> tuple[Sweeps, pd.DataFrame, float]:
+    """Sweeps of a grid, the rows of one that nothing disturbs, and its seconds."""
+    text = f"name: {grid}\n{GRIDS[grid]}\nrun: {{part_seconds: {part_seconds}}}\n"
+    sweeps = Sweeps(home, grid, text)
+    for name in ("first", "whole"):  # the first compiles
+        start = time.monotonic()
+        ended = sweeps.run(home / name, *options)
+        assert ended["exit_code"] == 0, ended["err"]
+    return sweeps, numbers(home / "whole"), time.monotonic() - start
 
 
 def finish(

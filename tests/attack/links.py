@@ -5,11 +5,9 @@ people, or files of the user. Whatever a command answers, all of these stay as t
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 from test_any_folder import GRID
 
-from attack import Calls
+from attack import Calls, captured
 from attack.tries import Tries
 from jaxrecall.__main__ import main
 from jaxrecall.sweep.store import Store
@@ -214,13 +212,7 @@ def replace(made: Hostile, original: Path, name: str, kind: str) -> None:
 
 def called(name: str, folder: Path) -> tuple[int, str]:
     """The exit code of a command in a folder, and its messages."""
-    err = io.StringIO()
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    with (
-        contextlib.chdir(folder),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with contextlib.chdir(folder), captured() as err:
         code = CALLS(name, main, COMMANDS[name].split())
     return code, err.getvalue()
 
@@ -242,19 +234,18 @@ def check(made: Hostile, name: str) -> int:
 
 
 def hostile_folders(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary).resolve()
-        changed = make_folders(home)
-        names = sorted(set().union(*changed.values()))
-        while tries.more():
-            base = tries.chance.choice(["full", "full", "rows", "empty"])
-            places = chosen(tries.chance, names)
-            order = tries.chance.sample(sorted(COMMANDS), len(COMMANDS))
-            with tries.one(f"{base} with {places}: {', '.join(order)}") as one:
-                made = make_hostile(home, base, places)
-                codes = [check(made, name) for name in order]
-                if any(codes):
-                    one.refused()
+    home = tries.home
+    changed = make_folders(home)
+    names = sorted(set().union(*changed.values()))
+    while tries.more():
+        base = tries.chance.choice(["full", "full", "rows", "empty"])
+        places = chosen(tries.chance, names)
+        order = tries.chance.sample(sorted(COMMANDS), len(COMMANDS))
+        with tries.one(f"{base} with {places}: {', '.join(order)}") as one:
+            made = make_hostile(home, base, places)
+            codes = [check(made, name) for name in order]
+            if any(codes):
+                one.refused()
 
 
 def chosen(chance: Any, names: list[str]) -> dict[str, str]:

@@ -9,41 +9,29 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from helpers import ROOT
 from test_any_folder import GRID, make_results
 
+from attack import listed
 from attack.damage import compare
 from attack.tries import Tries
 from jaxrecall import compact, load
 from jaxrecall.sweep.__main__ import main as sweep
 
-LEVELS = [
-    "above",
-    "above/tiny",
-    "above/tiny/parts",
-    "above/tiny/failures",
-    "above/tiny/_staging",
-    "above/tiny/manifest.json",
-]
-LEVELS += [
-    "above/tiny/failures/a.json",
-    "above/tiny/search.json",
-    "above/tiny/table.parquet",
-    "above/tiny/parts/*.parquet",
-    "tiny.yaml",
-]
+LEVELS = listed("""above above/tiny above/tiny/parts above/tiny/failures
+above/tiny/_staging above/tiny/manifest.json above/tiny/failures/a.json
+above/tiny/search.json above/tiny/table.parquet above/tiny/parts/*.parquet tiny.yaml""")
 MODES = [0o000, 0o111, 0o222, 0o333, 0o444, 0o555]
 COMMANDS = {
-    "status": ["status", "above/tiny"],
-    "fit": ["fit", "above/tiny"],
-    "report": ["report", "above/tiny"],
-    "compact": ["compact", "above/tiny", "--prune"],
-    "dry run": ["sweep", "--grid", "tiny.yaml", "--out", "above/tiny", "--dry-run"],
-    "sweep": ["sweep", "--grid", "more.yaml", "--out", "above/tiny"],
-    "sweep below": ["sweep", "--grid", "tiny.yaml", "--out", "above/new/results"],
+    "status": "status above/tiny",
+    "fit": "fit above/tiny",
+    "report": "report above/tiny",
+    "compact": "compact above/tiny --prune",
+    "dry run": "sweep --grid tiny.yaml --out above/tiny --dry-run",
+    "sweep": "sweep --grid more.yaml --out above/tiny",
+    "sweep below": "sweep --grid tiny.yaml --out above/new/results",
 }
 ANOTHER = 65534
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
@@ -87,21 +75,20 @@ def obstacle(home: Path) -> str | None:
 
 
 def every_level(tries: Tries) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        make_results(home)
-        (home / "tiny.yaml").write_text(GRID)
-        (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
-        compact.main([str(home / "tiny")])
-        if why := obstacle(home):
-            tries.skip(why)
-        ways = [
-            *itertools.product(
-                COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES
-            )
-        ]
-        while tries.more():
-            attempt(tries, home, *tries.chance.choice(ways))
+    home = tries.home
+    make_results(home)
+    (home / "tiny.yaml").write_text(GRID)
+    (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
+    compact.main([str(home / "tiny")])
+    if why := obstacle(home):
+        tries.skip(why)
+    ways = [
+        *itertools.product(
+            COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES
+        )
+    ]
+    while tries.more():
+        attempt(tries, home, *tries.chance.choice(ways))
 
 
 def attempt(
@@ -126,9 +113,7 @@ def attempt(
             if mode is None:
                 os.chown(path, ANOTHER, ANOTHER)
         try:
-            told = called(
-                home, "-m", f"jaxrecall.{COMMANDS[command][0]}", *COMMANDS[command][1:]
-            )
+            told = called(home, "-m", *f"jaxrecall.{COMMANDS[command]}".split())
         finally:
             for path in filter(Path.exists, paths):  # the command may have removed it
                 path.chmod(before[path])

@@ -11,7 +11,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import zlib
@@ -64,6 +63,7 @@ product = jaxrecall.Simulator(
 """
 
 STRANGER = 65534
+WORKERS = [], ["--workers", "2"]
 MISSED = re.compile(
     rb"Compiling jit\(looped\)|PERSISTENT COMPILATION CACHE MISS for 'jit_one'"
 )
@@ -142,28 +142,27 @@ def killed(tries: Tries) -> None:
     program appears.
     """
     n_damaged = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        cold = Cold(Path(temporary), "own")
-        start = time.monotonic()
-        cold.run("whole")
-        span, whole, n = time.monotonic() - start, cold.rows("whole"), 0
-        n_programs = len(cold.entries())
-        assert n_programs == 4
-        while tries.more():
-            n += 1
-            file = tries.chance.choice([None, 1, 2, 3, 4])
-            delay = tries.chance.uniform(0.3, 1) * span
-            how = f"at file {file}" if file else f"after {delay:.1f} s"
-            with tries.one(f"killed {how}; {n_damaged} damaged so far") as one:
-                left = kill(cold, f"out{n}", file, delay)
-                n_damaged += left
-                cold.run(f"out{n}")
-                assert not cold.damaged()
-                rows = cold.rows(f"out{n}")
-                compare(one, rows.merge(whole[RUN]), whole)
-                if left or not n % 5:
-                    assert not MISSED.search(cold.run(f"again{n}"))
-            print(f"{n} kills left {n_damaged} damaged files", file=sys.stderr)
+    cold = Cold(tries.home, "own")
+    start = time.monotonic()
+    cold.run("whole")
+    span, whole, n = time.monotonic() - start, cold.rows("whole"), 0
+    n_programs = len(cold.entries())
+    assert n_programs == 4
+    while tries.more():
+        n += 1
+        file = tries.chance.choice([None, 1, 2, 3, 4])
+        delay = tries.chance.uniform(0.3, 1) * span
+        how = f"at file {file}" if file else f"after {delay:.1f} s"
+        with tries.one(f"killed {how}; {n_damaged} damaged so far") as one:
+            left = kill(cold, f"out{n}", file, delay)
+            n_damaged += left
+            cold.run(f"out{n}")
+            assert not cold.damaged()
+            rows = cold.rows(f"out{n}")
+            compare(one, rows.merge(whole[RUN]), whole)
+            if left or not n % 5:
+                assert not MISSED.search(cold.run(f"again{n}"))
+        print(f"{n} kills left {n_damaged} damaged files", file=sys.stderr)
 
 
 def kill(cold: Cold, out: str, file: int | None, delay: float) -> int:
@@ -196,24 +195,21 @@ def damaged(tries: Tries) -> None:
     """Files of programs that are damaged: the next sweep is quiet and writes them
     again.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        cold = Cold(Path(temporary))
-        cold.run("whole")
-        whole = cold.rows("whole")
-        ways = list(itertools.product(DAMAGE, ([], ["--workers", "2"])))
-        for n, (kind, workers) in enumerate(tries.chance.sample(ways, len(ways))):
-            if not tries.more():
-                break
-            with tries.one(f"{kind} {workers}") as one:
-                # a worker, which has fewer cores, has programs of its own
-                shutil.rmtree(cold.cache)
-                cold.run(f"cold{n}", *workers)
-                for path in cold.entries():
-                    path.write_bytes(DAMAGE[kind](path.read_bytes()))
-                cold.run(f"out{n}", *workers)
-                assert not cold.damaged()
-                compare(one, cold.rows(f"out{n}"), whole)
-                assert not MISSED.search(cold.run(f"again{n}", *workers))
+    cold = Cold(tries.home)
+    cold.run("whole")
+    whole = cold.rows("whole")
+    ways = itertools.product(DAMAGE, WORKERS)
+    for n, (kind, workers) in enumerate(tries.each(ways)):
+        with tries.one(f"{kind} {workers}") as one:
+            # a worker, which has fewer cores, has programs of its own
+            shutil.rmtree(cold.cache)
+            cold.run(f"cold{n}", *workers)
+            for path in cold.entries():
+                path.write_bytes(DAMAGE[kind](path.read_bytes()))
+            cold.run(f"out{n}", *workers)
+            assert not cold.damaged()
+            compare(one, cold.rows(f"out{n}"), whole)
+            assert not MISSED.search(cold.run(f"again{n}", *workers))
 
 
 def by_owner(folder: Path) -> None:
@@ -321,17 +317,13 @@ def hostile(tries: Tries) -> None:
     if os.geteuid():
         tries.skip("only root can give a folder to another user")
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        cold = Cold(Path(temporary))
-        cold.run("whole")
-        whole = cold.rows("whole")
-        ways = list(itertools.product(HOSTILE, VARIABLES, ([], ["--workers", "2"])))
-        for n, way in enumerate(tries.chance.sample(ways, len(ways))):
-            if not tries.more():
-                break
-            make, variable, workers = way
-            with tries.one(f"{make.__name__} {variable} {workers}") as one:
-                check(one, cold, str(n), make, variable, workers, whole)
+    cold = Cold(tries.home)
+    cold.run("whole")
+    whole = cold.rows("whole")
+    ways = itertools.product(HOSTILE, VARIABLES, WORKERS)
+    for n, (make, variable, workers) in enumerate(tries.each(ways)):
+        with tries.one(f"{make.__name__} {variable} {workers}") as one:
+            check(one, cold, str(n), make, variable, workers, whole)
 
 
 def check(

@@ -7,17 +7,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
-from test_crash import Sweeps, numbers, same
+from test_crash import Sweeps, same
 from test_process import SIGNALS, runs
 
-from attack.kills import GRIDS, descendants, events, saved
+from attack.kills import descendants, events, saved, undisturbed
 from attack.tries import Tries
 
 MODES = {
@@ -35,21 +34,12 @@ FOLDERS = 6
 
 def sweeps(tries: Tries) -> None:
     """A signal, at times a second one, to a sweep in each mode."""
-    with tempfile.TemporaryDirectory() as temporary:
-        home = Path(temporary)
-        (home / "small.yaml").write_text(
-            f"name: small\n{GRIDS['small']}\nrun: {{part_seconds: 0.5}}\n"
-        )
-        small = Sweeps(home, "small")
-        for name in ("first", "whole"):  # the first compiles
-            start = time.monotonic()
-            ended = small.run(home / name, *SEEDS)
-            assert ended["exit_code"] == 0, ended["err"]
-        span, whole, n = time.monotonic() - start, numbers(home / "whole"), 0
-        while tries.more():
-            for mode in MODES:
-                n += 1
-                resumed(tries, small, mode, home / str(n), whole, span)
+    small, whole, span = undisturbed(tries.home, "small", 0.5, *SEEDS)
+    n = 0
+    while tries.more():
+        for mode in MODES:
+            n += 1
+            resumed(tries, small, mode, tries.home / str(n), whole, span)
 
 
 def resumed(

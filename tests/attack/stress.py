@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from attack.damage import RUN, count
 from attack.tries import Tries, Try
 from attack.victims import (
     GRID,
@@ -29,7 +29,6 @@ from attack.victims import (
 )
 from jaxrecall import load, run
 
-RUN = ["point_id", "seed", "step"]
 IMPORTS = "import jax, jaxrecall, pandas; jaxrecall.run, jaxrecall.load"
 """Before anything is interrupted: modules of pandas that are interrupted while they are
 imported raise SystemError.
@@ -42,16 +41,11 @@ SECONDS = 240
 def prepared(
     attack: Callable[[Tries, Path, pd.DataFrame], None],
 ) -> Callable[[Tries], None]:
-    """The attack with a folder of its own and the table that an undisturbed call
-    gives.
-    """
+    """The attack with its folder and the table that an undisturbed call gives."""
 
     def with_table(tries: Tries) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["JAXRECALL_CACHE"] = str(Path(folder) / "cache")
-            attack(
-                tries, Path(folder), run(GRID, progress=False).drop(columns="seconds")
-            )
+        os.environ["JAXRECALL_CACHE"] = str(tries.home / "cache")
+        attack(tries, tries.home, run(GRID, progress=False).drop(columns="seconds"))
 
     return with_table
 
@@ -60,18 +54,11 @@ def check(
     one: Try, rows: pd.DataFrame, whole: pd.DataFrame, part: bool = False
 ) -> None:
     """Counts what is lost or doubled; the rest must be as in the undisturbed table."""
-    one.doubled += int(rows.duplicated(RUN).sum())
-    if not part:
-        one.lost += len(whole) - len(whole.merge(rows[RUN].drop_duplicates(), on=RUN))
+    there = whole.merge(rows[RUN].drop_duplicates(), on=RUN)
+    count(one, rows, there if part else whole)
     if not one.lost and not one.doubled:
         found = rows.drop(columns="seconds").reset_index(drop=True)
-        pd.testing.assert_frame_equal(
-            found,
-            whole.merge(rows[RUN], on=RUN),
-            check_exact=False,
-            rtol=1e-5,
-            check_dtype=False,
-        )
+        pd.testing.assert_frame_equal(found, there, rtol=1e-5, check_dtype=False)
 
 
 @prepared

@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +72,8 @@ class Try:
 
 
 class Tries:
-    """What an attack is given: chance, and `one`, in which it makes each try while
-    there is `more` to do.
+    """What an attack is given: chance, an empty folder `home`, and `one`, in which it
+    makes each try while there is `more` to do.
     """
 
     def __init__(
@@ -82,12 +82,22 @@ class Tries:
         seconds: float,
         most: int,
         tell: Callable[[dict[str, Any]], None],
+        home: Path,
     ):
         self.chance, self.left, self.tell = random.Random(seed), most, tell
+        self.home = home
         self.end = time.monotonic() + seconds
 
     def more(self) -> bool:
         return self.left > 0 and time.monotonic() < self.end
+
+    def each(self, ways: Iterable[Any]) -> Iterator[Any]:
+        """The ways in a random order, while there is more to do."""
+        listed = list(ways)
+        for way in self.chance.sample(listed, len(listed)):
+            if not self.more():
+                return
+            yield way
 
     def skip(self, why: str) -> None:
         """Says that the attack cannot run here."""

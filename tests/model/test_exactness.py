@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from cases import sized
 from helpers import assert_same_metrics, quickly, streamed
 from tolerances import assert_close
 
@@ -28,11 +29,6 @@ from jaxrecall.simulator.program_shape import Shape
 BASE = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "eta": 0.5}
 MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity", "cubic", "mixed")
 RATES = ((0.5, "full"), (0.5, "guarded"), (1e-5, "guarded"))
-
-
-def sized(point: Point) -> Shape:
-    """Sizes of most programs here, so that points share what is compiled."""
-    return Shape.sized(point, 32, 32, 32 if point.m else 0)
 
 
 @functools.partial(quickly, static_argnames="model_of")

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import yaml
 from helpers import ROOT, drawn, fits, python, quickly
 from own_laws import Signs, Tables
 from surrogate import numpy_draws
@@ -120,29 +121,20 @@ def test_an_alias_and_the_import_path_are_one_law(monkeypatch):
     laws.law._parsed.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("given", "columns"),
-    [
-        ({}, {}),
-        (
-            {"embedding": "equicorrelated", "activation.beta": None},
-            {"embedding.rho": 0},
-        ),
-        (
-            {
-                "embedding": "equicorrelated",
-                "embedding.rho": 0.2,
-                "embedding_out.rho": 0.5,
-            },
-            {"embedding.rho": 0.2, "embedding_out.rho": 0.5},
-        ),
-        ({"embedding_out": "power_law"}, {"embedding_out.alpha": 1}),
-        ({"optimizer": "adam"}, {}),
-        ({"optimizer": "adam(b1=0.95)"}, {"optimizer.b1": 0.95}),
-        ({"optimizer": "adam", "optimizer.b1": 0.9}, {"optimizer.b1": 0.9}),
-    ],
-    ids=str,
-)
+GIVEN = """
+- [{}, {}]
+- [{embedding: equicorrelated, activation.beta: null}, {embedding.rho: 0}]
+- - {embedding: equicorrelated, embedding.rho: 0.2, embedding_out.rho: 0.5}
+  - {embedding.rho: 0.2, embedding_out.rho: 0.5}
+- [{embedding_out: power_law}, {embedding_out.alpha: 1}]
+- [{optimizer: adam}, {}]
+- [{optimizer: adam(b1=0.95)}, {optimizer.b1: 0.95}]
+- [{optimizer: adam, optimizer.b1: 0.9}, {optimizer.b1: 0.9}]
+"""
+"""What a point is given, and the columns of its parameters."""
+
+
+@pytest.mark.parametrize(("given", "columns"), yaml.safe_load(GIVEN), ids=str)
 def test_parameters_are_given_by_dotted_name_and_are_columns(given, columns):
     """Those of an optimiser, off their defaults or if they are named."""
     point = make_point(FURTHER | given)

@@ -27,6 +27,11 @@ def cases(often: str, seldom: str = "") -> list[Any]:
     return [pytest.param(case, id=str(case)) for case in yaml.safe_load(often)] + slow
 
 
+def sized(point: Point) -> Shape:
+    """Sizes of most programs, so that points share what is compiled."""
+    return Shape.sized(point, 32, 32, 32 if point.m else 0)
+
+
 def check_recipe(point: Point, seed: int, shape: Shape) -> tuple[dict, dict]:
     """The three steps and the metrics of a program are those of the reference. Returns
     the metrics, and those of the reference.

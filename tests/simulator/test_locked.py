@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from cases import cases, check_vmapped
+from cases import cases, check_vmapped, sized
 from helpers import drawn, traced
 from tolerances import assert_close
 
@@ -36,15 +36,11 @@ def later(**fields) -> Point:
 OPEN = later(kappa=5.0)
 
 
-def shape_of(point: Point) -> Shape:
-    return Shape.sized(point, 32, 32, 32 if point.m else 0)
-
-
 def check(point: Point, steps: int = 20) -> list[int]:
     """Losses and parameters up to step `steps` are those of the reference. How many
     steps read samples up to each recorded one.
     """
-    records = traced(point, 3, shape_of(point))
+    records = traced(point, 3, sized(point))
     judge = descend(realize(point, 3), point)
     for now, exact in zip(records, judge, strict=True):
         if exact.step <= steps:
@@ -109,7 +105,7 @@ def test_a_point_with_open_attention_reads_its_samples(case):
 
 def test_fewer_samples_than_tokens_are_read():
     few = later(N=15)
-    assert n_read(traced(few, 3, shape_of(few))) == ALL
+    assert n_read(traced(few, 3, sized(few))) == ALL
 
 
 @pytest.mark.slow
@@ -169,7 +165,7 @@ def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
         name: np.float32(theta[name])
         for name in ("V_mat", "W_KQ", *TRAINS[str(point.trains)])
     }
-    world = drawn(point, seed, shape_of(point))
+    world = drawn(point, seed, sized(point))
     log_size, nats = of_the_bound(world, params, np.float32(theta["W_KQ"] @ r.z_eos))
     bound = (point.L - 1) * math.exp(float(log_size) - float(nats))
     informative = r.train_tokens[np.arange(point.N), r.train_positions][:, None]
@@ -183,9 +179,9 @@ def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
 
 
 def test_points_that_ask_for_no_shortcut_have_none():
-    assert shape_of(later()).groups
-    assert not shape_of(later(exact="full")).groups
-    assert not shape_of(later(steps=3, optimizer=None, lr=None)).groups
+    assert sized(later()).groups
+    assert not sized(later(exact="full")).groups
+    assert not sized(later(steps=3, optimizer=None, lr=None)).groups
     guarded = Shape(32, 32, 0, "none", "counts", groups=True)
     # what bounds the recipe is another matter
     assert guarded.fallback == Shape(32, 32, 0, "none", "full", groups=True)
@@ -199,7 +195,7 @@ def test_vmapped_runs_and_runs_one_after_the_other_are_the_same():
     """
     points = later(**SGD), OPEN.replace(**SGD)
     runs = [Run(point, seed) for point in points for seed in (3, 4)]
-    looped = check_vmapped(shape_of(points[0]), runs)
+    looped = check_vmapped(sized(points[0]), runs)
     forms = [
         bool(rows) and rows[-1]["form"].endswith("locked descent") for rows in looped
     ]

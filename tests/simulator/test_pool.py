@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from cases import cases, check_recipe, check_vmapped
+from cases import cases, check_recipe, check_vmapped, sized
 from helpers import (
     assert_same_metrics,
     diagnose,
@@ -35,10 +35,6 @@ SMALL = Point(V=11, N=700, d=14, L=6, n_test=600, pool=20, eta=1e-5)
 MLP = {"m": 20, "activation": "gelu"}
 ACTIVATIONS = ["none", "relu", "gelu", "tanh"]
 ACTIVATIONS += ["identity", "quadratic", "cubic", "mixed(linear=-0.5)"]
-
-
-def sized(point: Point) -> Shape:
-    return Shape.sized(point, 32, 32, 32 if point.m else 0)
 
 
 def check_rates(point: Point) -> None:

@@ -31,20 +31,20 @@ from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.store import Store
 
-BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests
-GRID = {
-    "name": "tiny",
-    "base": BASE,
-    "seeds": {"count": 2},
-    "blocks": [{"axes": {"N": [100, 600]}}],
-    "run": {"part_seconds": 0},
-}
-SEARCH = {
-    "base": {"V": 8, "L": 3, "n_test": 400},
-    "seeds": {"count": 60},
-    "blocks": [{"axes": {"d": [2, 12]}}],
-    "search": {"axis": "N", "from": 16, "to": 1024, "width": 2},
-}
+GRID = yaml.safe_load("""
+name: tiny
+base: {V: 20, d: 12, L: 3, n_test: 200}
+seeds: {count: 2}
+blocks: [{axes: {N: [100, 600]}}]
+run: {part_seconds: 0}
+""")
+BASE = GRID["base"]  # one program serves most tests
+SEARCH = yaml.safe_load("""
+base: {V: 8, L: 3, n_test: 400}
+seeds: {count: 60}
+blocks: [{axes: {d: [2, 12]}}]
+search: {axis: N, from: 16, to: 1024, width: 2}
+""")
 
 
 @pytest.fixture(autouse=True)

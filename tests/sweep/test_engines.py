@@ -268,25 +268,18 @@ blocks:
 """
 
 
-def called(
-    sweeps: Sweeps, grid: str, out: Path, *more: str
-) -> subprocess.CompletedProcess[str]:
-    """The sweep of another grid."""
-    path = out.with_suffix(".yaml")
-    path.write_text(grid)
-    words = ["-m", "jaxrecall.sweep", "--grid", str(path), "--out", str(out), *more]
-    return subprocess.run(
-        [sys.executable, *words], env=sweeps.env, capture_output=True, text=True
-    )
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("engine", [(), *ENGINES], ids=str)
 def test_a_chunk_that_always_fails_is_told_and_the_rest_goes_on(
     sweeps, tmp_path, engine
 ):
-    ended = called(sweeps, FAILING, tmp_path / "out", *engine)
-    facts = survey(tmp_path / "out")
+    grid, out = tmp_path / "failing.yaml", tmp_path / "out"
+    grid.write_text(FAILING)
+    words = ["-m", "jaxrecall.sweep", "--grid", str(grid), "--out", str(out), *engine]
+    ended = subprocess.run(
+        [sys.executable, *words], env=sweeps.env, capture_output=True, text=True
+    )
+    facts = survey(out)
     assert (ended.returncode, facts["done"], facts["todo"]) == (3, 2, 1), ended.stderr
     assert ended.stderr.count("failed: 1 run of program 6") == 1, ended.stderr
     assert "given out again" not in ended.stderr, "it costs no worker"

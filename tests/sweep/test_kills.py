@@ -33,10 +33,10 @@ run: {part_seconds: 0.5}
     [kills.one_process, kills.workers, kills.search_workers, signals.sweeps],
     ids=lambda attack: f"{attack.__module__}.{attack.__name__}",
 )
-def test_what_is_killed_or_stopped_loses_and_doubles_nothing(attack, request):
+def test_what_is_killed_or_stopped_loses_and_doubles_nothing(attack, request, tmp_path):
     told: list[dict[str, Any]] = []
     n_kills = request.config.getoption("--kills")
-    attack(Tries(attack.__name__, 1e6, n_kills, told.append))
+    attack(Tries(attack.__name__, 1e6, n_kills, told.append, tmp_path))
     outcomes = [event["came to"] for event in told if "came to" in event]
     assert len(outcomes) >= n_kills
     for outcome in outcomes:

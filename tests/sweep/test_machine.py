@@ -144,18 +144,21 @@ def test_the_address_space_counts(limits, monkeypatch):
     assert machine.memory() == (GIB, "ulimit -v")
 
 
+WIDE = """
+base: {V: 1024, L: 8, d: 256, N: 4096, exact: full}
+blocks: [{axes: {m: [64, 1024]}}]
+seeds: 64
+"""
+
+
 def test_a_plan_in_a_container_is_one_of_its_size(
     limits, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    grid = {
-        "base": {"V": 1024, "L": 8, "d": 256, "N": 4096, "exact": "full"},
-        "blocks": [{"axes": {"m": [64, 1024]}}],
-        "seeds": 64,
-    }
+    Path("grid.yaml").write_text(WIDE)
     large = {"V": 16384, "d": 4096}
-    Path("grid.yaml").write_text(json.dumps(grid))
-    Path("large.yaml").write_text(json.dumps({"base": grid["base"] | large}))
+    base = yaml.safe_load(WIDE)["base"] | large
+    Path("large.yaml").write_text(json.dumps({"base": base}))
 
     def planned() -> tuple[dict, str]:
         assert sweep(["--grid", "grid.yaml", "--dry-run", "--json"]) == 0

@@ -208,19 +208,14 @@ def test_theta_may_be_nearer_to_the_ends_than_means_usually_count(theta):
     assert_close(search.result.threshold.log_x, 9, 0.2)
 
 
-def narrow_misses(wide, narrow):
-    """The first run of the wider search that the narrower one does not make there."""
-    pairs = zip(wide.completed, narrow.completed, strict=False)
-    return next(run for run, other in pairs if run != other)
-
-
 def test_a_search_repeats_and_a_narrower_one_goes_on_where_the_wider_stopped():
     wide, again, narrow = (Cell(3).search(width=width) for width in (0.6, 0.6, 0.25))
     assert wide.completed == again.completed
     assert wide.result.threshold[:5] == again.result.threshold[:5]
     # all but the last runs of the wider search, which test its result
     assert len({*wide.completed} - {*narrow.completed}) <= 5
-    closing = wide.completed.index(narrow_misses(wide, narrow))
+    pairs = zip(wide.completed, narrow.completed, strict=False)
+    closing = next(i for i, (run, other) in enumerate(pairs) if run != other)
     assert narrow.completed[:closing] == wide.completed[:closing]
     assert len(narrow.completed) > len(wide.completed)
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -57,10 +58,10 @@ def test_the_page_has_a_line_for_each_attack():
     assert "Seed 3, 0.5 hours" in text
 
 
-def tried(attack, most: int) -> Result:
+def tried(attack, most: int, home: Path) -> Result:
     """An attack in this process."""
     result = Result()
-    attack(Tries("0", 1000, most, result.take))
+    attack(Tries("0", 1000, most, result.take, home))
     return result
 
 
@@ -93,9 +94,9 @@ def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, tmp_path):
             "COMMANDS",
             dict.fromkeys(commands.COMMANDS, type("command", (), {"main": answer})),
         )
-        assert tried(commands.lines, 3).counts["wrong"] == 3
-    monkeypatch.setattr(calls, "FUNCTIONS", {"load": lambda name, value: [][0]})
-    assert tried(calls.values, 3).counts["tracebacks"] == 3
+        assert tried(commands.lines, 3, tmp_path).counts["wrong"] == 3
+    monkeypatch.setattr(calls, "FUNCTIONS", {"load": lambda value: [][0]})
+    assert tried(calls.values, 3, tmp_path).counts["tracebacks"] == 3
 
 
 def test_a_row_that_is_gone_or_there_twice_is_found():

@@ -152,17 +152,22 @@ def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results):
     assert f"{ROOT}/jaxrecall/" not in done.stderr
 
 
-def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def call(tmp_path) -> list[str]:
+    """The options of a sweep of the grid into the folder `out`."""
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    return ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+
+
+def test_workers_share_the_memory_limit(call, capsys, monkeypatch):
     """As many start as have room for a run each; a dry run counts the memory of all."""
     monkeypatch.setattr("jaxrecall.sweep.plan.cores", lambda: 4)
-    (tmp_path / "tiny.yaml").write_text(GRID)
-    grid, out = str(tmp_path / "tiny.yaml"), str(tmp_path / "out")
-    call = ["--grid", grid, "--out", out, "--dry-run"]
 
     def planned(*words: str) -> tuple[int, int, list[str], list[str]]:
-        assert main([*call, *words, "--json"]) == 0
+        dry = [*call, *words, "--dry-run"]
+        assert main([*dry, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
-        assert main([*call, *words]) == 0
+        assert main(dry) == 0
         told = capsys.readouterr()
         return (
             facts["est_peak_bytes"],
@@ -189,53 +194,40 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
     assert warned[0].startswith("--workers: got 3; 2 start, as the memory limit of ")
 
 
-def test_workers_on_accelerators_are_as_many_as_asked_for(
-    tmp_path, capsys, monkeypatch
-):
+def test_workers_on_accelerators_are_as_many_as_asked_for(call, capsys, monkeypatch):
     monkeypatch.setattr(
         "jaxrecall.sweep.running.engine.accelerators", lambda environment: ["0"]
     )
-    (tmp_path / "tiny.yaml").write_text(GRID)
     least = peak_bytes(
         Shape.rounded(Point(V=16, L=4, d=4, N=64, n_test=256, exact="full"))
     )
-    grid, out = str(tmp_path / "tiny.yaml"), str(tmp_path / "out")
-    call = ["--grid", grid, "--out", out, "--set", f"limits.max_bytes={least}"]
-    assert main([*call, "--workers", "3", "--dry-run", "--json"]) == 0
+    limit = ["--set", f"limits.max_bytes={least}"]
+    assert main([*call, *limit, "--workers", "3", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workers"] == 3
 
 
-def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
+def test_options_of_xla_are_in_the_provenance(call, tmp_path, monkeypatch):
     """Some of them change digits. XLA has started, so that these change nothing
     here.
     """
-    (tmp_path / "tiny.yaml").write_text(GRID)
-    call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    out = tmp_path / "out"
+
+    def flags(files: str) -> list[list[str]]:
+        facts = [read_facts(pq.read_schema(path)) for path in out.glob(files)]
+        return sorted(each.get("xla_flags", ["none"]) for each in facts)
+
     call += ["--set", "run.part_seconds=600"]  # one part on a slow machine too
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert main([*call, "--set", "seeds=1"]) == 0
-    assert "xla_flags" not in json.loads((tmp_path / "out/manifest.json").read_text())
-    assert [
-        read_facts(pq.read_schema(path)).get("xla_flags")
-        for path in (tmp_path / "out/parts").iterdir()
-    ] == [None]
+    assert "xla_flags" not in json.loads((out / "manifest.json").read_text())
+    assert flags("parts/*") == [["none"]]
     monkeypatch.setenv("XLA_FLAGS", "--xla_b=2   --xla_a=1")
     assert main(call) == 0
-    assert (
-        json.loads((tmp_path / "out/manifest.json").read_text())["xla_flags"]
-        == "--xla_a=1 --xla_b=2"
-    )
-    told = [
-        read_facts(pq.read_schema(path)).get("xla_flags", [])
-        for path in (tmp_path / "out/parts").iterdir()
-    ]
-    assert sorted(told) == [[], ["--xla_a=1", "--xla_b=2"]]
-    assert compact.main([str(tmp_path / "out"), "--prune"]) == 0
-    assert read_facts(pq.read_schema(tmp_path / "out/table.parquet"))["xla_flags"] == [
-        "--xla_a=1",
-        "--xla_b=2",
-    ]
-    drawn_once = ["--format", "svg"]
-    assert report.main([str(tmp_path / "out"), *drawn_once]) == 0
-    page = (tmp_path / "out/report.html").read_text()
-    assert re.search(r"<td>xla_flags</td>\s*<td>--xla_a=1 --xla_b=2</td>", page)
+    both = "--xla_a=1 --xla_b=2"
+    assert json.loads((out / "manifest.json").read_text())["xla_flags"] == both
+    assert flags("parts/*") == [both.split(), ["none"]]
+    assert compact.main([str(out), "--prune"]) == 0
+    assert flags("table.parquet") == [both.split()]
+    assert report.main([str(out), "--format", "svg"]) == 0
+    page = (out / "report.html").read_text()
+    assert re.search(rf"<td>xla_flags</td>\s*<td>{both}</td>", page)

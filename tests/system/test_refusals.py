@@ -35,10 +35,10 @@ from jaxrecall.sweep.grid import read_grid
 
 POINT = Point(V=8, N=16, d=8, L=4, n_test=32)
 FURTHER = POINT.replace(steps=5, lr=0.1, gamma2=1)
-GRID = {
-    "base": {"V": 8, "L": 4, "n_test": 32},
-    "blocks": [{"axes": {"d": [4, 8], "N": [4, 16, 64]}}],
-}
+GRID = yaml.safe_load("""
+base: {V: 8, L: 4, n_test: 32}
+blocks: [{axes: {d: [4, 8], N: [4, 16, 64]}}]
+""")
 ODD = {
     "a number": 5,
     "minus one": -1,

@@ -2,13 +2,13 @@
 anything runs; others change nothing.
 """
 
-import json
 import os
 from unittest.mock import Mock
 
 import jax
 import pandas as pd
 import pytest
+import yaml
 from helpers import combinations, process
 
 from jaxrecall import Point, run, simulate
@@ -16,12 +16,13 @@ from jaxrecall.errors import UsageError
 from jaxrecall.simulator import device
 from jaxrecall.sweep.__main__ import main
 
-GRID = {
-    "name": "tiny",
-    "base": {"V": 8, "d": 4, "L": 4, "n_test": 32},
-    "seeds": 2,
-    "blocks": [{"axes": {"N": [4, 8]}}],
-}
+TEXT = """
+name: tiny
+base: {V: 8, d: 4, L: 4, n_test: 32}
+seeds: 2
+blocks: [{axes: {N: [4, 8]}}]
+"""
+GRID = yaml.safe_load(TEXT)
 ALLOWED = {
     "jax_disable_jit": "(jax_disable_jit); allowed: False",
     "jax_threefry_partitionable": "; allowed: True",
@@ -59,7 +60,7 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
         )
     if setting == "JAX_PLATFORMS=cuda" and os.path.exists("/dev/nvidia0"):
         pytest.skip("this machine has such a device")
-    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    (tmp_path / "tiny.yaml").write_text(TEXT)
     words = ["--grid", "tiny.yaml", "--out", "out"]
     if workers:
         words += ["--workers", str(workers)]
@@ -76,7 +77,7 @@ def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(
     tmp_path, monkeypatch, capsys, setting
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    (tmp_path / "tiny.yaml").write_text(TEXT)
     before = getattr(jax.config, setting)
     jax.config.update(setting, not before)
     try:
@@ -105,7 +106,7 @@ def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):
         "libjax_common.so: failed to map segment from shared object"
     )
     (tmp_path / "jax.py").write_text(f"raise ImportError({why!r})\n")
-    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    (tmp_path / "tiny.yaml").write_text(TEXT)
     words = ["-m", "jaxrecall.sweep", "--grid", "tiny.yaml", "--out", "out"]
     done = process(*words, folder=tmp_path)
     assert (done.returncode, done.stderr) == (2, f"JAX cannot be imported: {why}\n")
