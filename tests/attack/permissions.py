@@ -14,24 +14,35 @@ from pathlib import Path
 from helpers import ROOT
 from test_any_folder import GRID, make_results
 
-from attack import listed
 from attack.damage import compare
 from attack.tries import Tries
 from jaxrecall import compact, load
 from jaxrecall.sweep.__main__ import main as sweep
 
-LEVELS = listed("""above above/tiny above/tiny/parts above/tiny/failures
-above/tiny/_staging above/tiny/manifest.json above/tiny/failures/a.json
-above/tiny/search.json above/tiny/table.parquet above/tiny/parts/*.parquet tiny.yaml""")
+LEVELS = [
+    "above",
+    "above/tiny",
+    "above/tiny/parts",
+    "above/tiny/failures",
+    "above/tiny/_staging",
+    "above/tiny/manifest.json",
+]
+LEVELS += [
+    "above/tiny/failures/a.json",
+    "above/tiny/search.json",
+    "above/tiny/table.parquet",
+    "above/tiny/parts/*.parquet",
+    "tiny.yaml",
+]
 MODES = [0o000, 0o111, 0o222, 0o333, 0o444, 0o555]
 COMMANDS = {
-    "status": "status above/tiny",
-    "fit": "fit above/tiny",
-    "report": "report above/tiny",
-    "compact": "compact above/tiny --prune",
-    "dry run": "sweep --grid tiny.yaml --out above/tiny --dry-run",
-    "sweep": "sweep --grid more.yaml --out above/tiny",
-    "sweep below": "sweep --grid tiny.yaml --out above/new/results",
+    "status": ["status", "above/tiny"],
+    "fit": ["fit", "above/tiny"],
+    "report": ["report", "above/tiny"],
+    "compact": ["compact", "above/tiny", "--prune"],
+    "dry run": ["sweep", "--grid", "tiny.yaml", "--out", "above/tiny", "--dry-run"],
+    "sweep": ["sweep", "--grid", "more.yaml", "--out", "above/tiny"],
+    "sweep below": ["sweep", "--grid", "tiny.yaml", "--out", "above/new/results"],
 }
 ANOTHER = 65534
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
@@ -113,7 +124,9 @@ def attempt(
             if mode is None:
                 os.chown(path, ANOTHER, ANOTHER)
         try:
-            told = called(home, "-m", *f"jaxrecall.{COMMANDS[command]}".split())
+            told = called(
+                home, "-m", f"jaxrecall.{COMMANDS[command][0]}", *COMMANDS[command][1:]
+            )
         finally:
             for path in filter(Path.exists, paths):  # the command may have removed it
                 path.chmod(before[path])

@@ -15,15 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
-GRID = yaml.safe_load("""
-name: victim
-base: {V: 20, L: 3, n_test: 200}
-seeds: 24
-blocks: [{axes: {d: [8, 12], N: [100, 600, 2000]}}]
-run: {part_seconds: 0}
-""")
+GRID = {
+    "name": "victim",
+    "base": {"V": 20, "L": 3, "n_test": 200},
+    "seeds": 24,
+    "blocks": [{"axes": {"d": [8, 12], "N": [100, 600, 2000]}}],
+    "run": {"part_seconds": 0},
+}
 INTERRUPTED, SIGNALLED, REFUSED = 7, 8, 9
 """Exit codes for jaxrecall.Interrupted, for the KeyboardInterrupt that Python raises
 outside of `run`, and for a refused call.
@@ -168,47 +167,50 @@ if find_spec("joblib"):
         for backend in ("loky", "threading", "multiprocessing")
     }
 
-UPDATES = yaml.safe_load("""
-jax_enable_x64: true
-jax_debug_nans: true
-jax_debug_infs: true
-jax_check_tracer_leaks: true
-jax_numpy_rank_promotion: raise
-jax_numpy_dtype_promotion: strict
-jax_transfer_guard: disallow
-jax_default_prng_impl: rbg
-jax_default_matmul_precision: bfloat16
-jax_enable_custom_prng: true
-jax_enable_compilation_cache: false
-jax_num_cpu_devices: 4
-jax_disable_jit: true
-jax_threefry_partitionable: false
-""")
+UPDATES = {
+    "jax_enable_x64": True,
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_check_tracer_leaks": True,
+    "jax_numpy_rank_promotion": "raise",
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_transfer_guard": "disallow",
+    "jax_default_prng_impl": "rbg",
+    "jax_default_matmul_precision": "bfloat16",
+    "jax_enable_custom_prng": True,
+    "jax_enable_compilation_cache": False,
+    "jax_num_cpu_devices": 4,
+    "jax_disable_jit": True,
+    "jax_threefry_partitionable": False,
+}
 SETTINGS = {
     f"{name} = {value}": f"jax.config.update({name!r}, {value!r})"
     for name, value in UPDATES.items()
+} | {
+    "jax_enable_x64 between": "rows(); jax.config.update('jax_enable_x64', True)",
+    "caches cleared": "rows(); jax.clear_caches()",
+    "arrays of one's own": "jax.kept = jax.numpy.ones((256, 256))",
+    "jax.distributed": (
+        "jax.distributed.initialize('localhost:%d' % (20000 + os.getpid() % 20000),"
+        " 1, 0)"
+    ),
+    "a device": "jax.config.update('jax_default_device', jax.devices()[0])",
+    "a mesh of one axis": "jax.set_mesh(jax.make_mesh((1,), ('x',)))",
+    "a mesh of the axis run": "jax.set_mesh(jax.make_mesh((1,), ('run',)))",
+    "with a mesh": "jax.sharding.Mesh(jax.devices(), ('x',)).__enter__()",
+    "inside jit": "jax.jit(lambda x: rows()['accuracy'].sum() * x)(1.0)",
+    "NumPy raises": "np.seterr(all='raise')",
+    "little recursion": "rows(); sys.setrecursionlimit(200)",
+    "no garbage collection": "gc.disable()",
+    "text as objects": "pd.set_option('future.infer_string', False)",
+    "warnings raise": "warnings.simplefilter('error')",
+    "the folder is gone": (
+        "folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)"
+    ),
+    "no home": "os.environ['HOME'] = ''",
+    "signals ignored": "signal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "spawn by default": "multiprocessing.set_start_method('spawn')",
 }
-SETTINGS |= yaml.safe_load("""
-jax_enable_x64 between: rows(); jax.config.update('jax_enable_x64', True)
-caches cleared: rows(); jax.clear_caches()
-arrays of one's own: jax.kept = jax.numpy.ones((256, 256))
-jax.distributed:
-  jax.distributed.initialize('localhost:%d' % (20000 + os.getpid() % 20000), 1, 0)
-a device: jax.config.update('jax_default_device', jax.devices()[0])
-a mesh of one axis: jax.set_mesh(jax.make_mesh((1,), ('x',)))
-a mesh of the axis run: jax.set_mesh(jax.make_mesh((1,), ('run',)))
-with a mesh: jax.sharding.Mesh(jax.devices(), ('x',)).__enter__()
-inside jit: "jax.jit(lambda x: rows()['accuracy'].sum() * x)(1.0)"
-NumPy raises: np.seterr(all='raise')
-little recursion: rows(); sys.setrecursionlimit(200)
-no garbage collection: gc.disable()
-text as objects: pd.set_option('future.infer_string', False)
-warnings raise: warnings.simplefilter('error')
-the folder is gone: folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)
-no home: os.environ['HOME'] = ''
-signals ignored: signal.signal(signal.SIGINT, signal.SIG_IGN)
-spawn by default: multiprocessing.set_start_method('spawn')
-""")
 """What a program does before it calls `run`, twice."""
 
 REFUSING = (

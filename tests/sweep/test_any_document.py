@@ -18,42 +18,62 @@ from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import Grid, as_grid, read_grid
 
 BASE = {"V": 64, "N": 100, "d": 32, "L": 8}
-VALID = yaml.safe_load("""
-- name: a
-  base: &base {V: 64, N: 100, d: 32, L: 8}
-- schema: 1
-  name: b
-  root_seed: 3
-  base: {<<: *base, m: 4, activation: relu}
-  seeds: [0, 5, 7]
-- name: c
-  base: {V: 64, L: 8}
-  seeds: 4
-  blocks:
-    - axes: {d: [8, 16], N: [64, 128]}
-      where: [N >= d]
-- name: d
-  base: {V: 64}
-  seeds: {start: 2, count: 3}
-  blocks:
-    - axes:
-        zip: {L: [4, 8], m: [0, 2]}
-        alpha: {linspace: {from: 0.2, to: 3, num: 5}}
-      derive: {d: V // 4, N: round(alpha * d * L)}
-    - axes:
-        d: {range: {from: 4, to: 8, step: 2}}
-        L: 4
-        N: {geom: {from: 9, to: 99, num: 3, round: int}}
-  limits: {max_runs: 1000, max_bytes: 1073741824}
-  run: {precision: highest, part_seconds: 2}
-- name: e
-  base: {V: 64, L: 8, pool: 8, kappa: 30.0, embedding: sphere}
-  seeds: 20
-  search: {axis: N, theta: [0.3, 0.5], from: 64, to: 4096, width: 0.4, max_runs: 100}
-  blocks:
-    - axes: {d: [16, 32], exact: [full, guarded]}
-      where: [d > 8 and not m]
-""")
+ALPHA = {"linspace": {"from": 0.2, "to": 3, "num": 5}}
+VALID = [
+    {"name": "a", "base": BASE},
+    {
+        "schema": 1,
+        "name": "b",
+        "root_seed": 3,
+        "base": {**BASE, "m": 4, "activation": "relu"},
+        "seeds": [0, 5, 7],
+    },
+    {
+        "name": "c",
+        "base": {"V": 64, "L": 8},
+        "seeds": 4,
+        "blocks": [{"axes": {"d": [8, 16], "N": [64, 128]}, "where": ["N >= d"]}],
+    },
+    {
+        "name": "d",
+        "base": {"V": 64},
+        "seeds": {"start": 2, "count": 3},
+        "blocks": [
+            {
+                "axes": {"zip": {"L": [4, 8], "m": [0, 2]}, "alpha": ALPHA},
+                "derive": {"d": "V // 4", "N": "round(alpha * d * L)"},
+            },
+            {
+                "axes": {
+                    "d": {"range": {"from": 4, "to": 8, "step": 2}},
+                    "L": 4,
+                    "N": {"geom": {"from": 9, "to": 99, "num": 3, "round": "int"}},
+                }
+            },
+        ],
+        "limits": {"max_runs": 1000, "max_bytes": 2**30},
+        "run": {"precision": "highest", "part_seconds": 2},
+    },
+    {
+        "name": "e",
+        "base": {"V": 64, "L": 8, "pool": 8, "kappa": 30.0, "embedding": "sphere"},
+        "seeds": 20,
+        "search": {
+            "axis": "N",
+            "theta": [0.3, 0.5],
+            "from": 64,
+            "to": 4096,
+            "width": 0.4,
+            "max_runs": 100,
+        },
+        "blocks": [
+            {
+                "axes": {"d": [16, 32], "exact": ["full", "guarded"]},
+                "where": ["d > 8 and not m"],
+            }
+        ],
+    },
+]
 near = mutated(VALID, odd())
 documents = st.one_of(near, near, near, near, trees)
 
@@ -137,17 +157,19 @@ MARKS += [
     "𝟙",
     "\u202e",
 ]
-SETS = """base.V=
-seeds=
-blocks.0.axes.d=
-blocks.9=
-limits.max_runs=
-=
-base
-a.b.c=
-..=
-search={axis: N}
-name=""".splitlines()
+SETS = [
+    "base.V=",
+    "seeds=",
+    "blocks.0.axes.d=",
+    "blocks.9=",
+    "limits.max_runs=",
+    "=",
+    "base",
+    "a.b.c=",
+    "..=",
+    "search={axis: N}",
+    "name=",
+]
 
 CALLS = Calls("documents")
 _report = reported(CALLS)
