@@ -8,12 +8,16 @@ and shares of a grid are the same on every machine.
 from __future__ import annotations
 
 import json
+import os
 import platform
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..cli.program_cache import folder_of_programs
+from ..cli.program_cache import OF_JAX, folder_of_programs, program_cache
+
+FILE = f"speed-{platform.node()}.json"
+"""The name of the file beside the compiled programs."""
 
 LEAST_SECONDS = 2.0
 """The shortest time from which the speed of a machine is measured."""
@@ -32,7 +36,7 @@ USUAL = Slowness()
 def slowness() -> Slowness:
     """Returns what earlier sweeps have measured here, or USUAL if there were none."""
     with suppress(OSError, ValueError, TypeError):
-        run, compile = json.loads(_path().read_text("utf-8"))
+        run, compile = json.loads(Path(folder_of_programs(), FILE).read_text("utf-8"))
         return Slowness(float(run), float(compile))
     return USUAL
 
@@ -50,10 +54,9 @@ def learn(**measured: tuple[float, float]) -> None:
         factors[name] = seconds / estimate
         if before is not USUAL:
             factors[name] = (factors[name] * getattr(before, name)) ** 0.5
-    if factors:
+    # nothing is written where others could place a link
+    folder = program_cache(os.environ.get(OF_JAX)).folder
+    if factors and folder:
         with suppress(OSError):
-            _path().write_text(json.dumps(before._replace(**factors)), "utf-8")
-
-
-def _path() -> Path:
-    return Path(folder_of_programs(), f"speed-{platform.node()}.json")
+            text = json.dumps(before._replace(**factors))
+            Path(folder, FILE).write_text(text, "utf-8")

@@ -364,6 +364,16 @@ def test_programs_that_were_not_used_lately_are_removed(folder, monkeypatch):
     assert LIMIT in (0, 2**29)
 
 
+def test_a_folder_in_place_of_a_file_is_left_alone(folder):
+    assert is_compiled()
+    [path] = stored(folder)
+    path.unlink()
+    path.mkdir()
+    assert is_compiled()
+    assert stored(folder) == [path]
+    assert path.is_dir()
+
+
 def test_threads_compile_side_by_side(folder):
     together = threading.Barrier(4, timeout=60)
 

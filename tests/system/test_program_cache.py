@@ -5,7 +5,6 @@ in it.
 import json
 import os
 import sys
-import warnings
 from pathlib import Path
 
 import jax
@@ -241,23 +240,13 @@ def test_options_are_tried_one_by_one_only_after_a_refusal(monkeypatch):
     assert program.compile(lowered, options)(2.0) == 6.0
 
 
-def test_a_program_that_cannot_be_stored_is_compiled_quietly(kept):
+def test_a_program_that_cannot_be_stored_is_compiled(kept):
     assert compiled() == 6.0
     for path in kept.iterdir():
         path.unlink()
     kept.rmdir()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.warns(UserWarning, match="persistent compilation cache"):
         assert compiled(4) == 8.0
-
-
-def test_warnings_of_other_kinds_stay(kept):
-    class Lowered:
-        def compile(self, compiler_options: object) -> None:
-            warnings.warn("something else", UserWarning, stacklevel=2)
-
-    with pytest.warns(UserWarning, match="something else"):
-        program.compile(Lowered(), {})
 
 
 def test_jax_does_not_use_its_folder_if_others_may_write_it(kept):
