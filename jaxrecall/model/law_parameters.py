@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from functools import lru_cache
 from typing import Any
 
 from ..errors import PointError, Problem, shown, suggest
@@ -68,7 +67,6 @@ def _law_of(name: str, values: Mapping[str, Any]) -> Law:
     return find_law(family, given or "sgd")
 
 
-@lru_cache(4096)
 def law_parameters(point: Point) -> dict[str, float]:
     """Returns a dict from dotted name to value. It contains the numeric law parameters
     that are columns of a row.

@@ -25,6 +25,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
     monkeypatch.setattr(speed, "LEAST_SECONDS", 0.001)
+    monkeypatch.setattr(speed, "FILE", "speed.json")
     return folder
 
 
@@ -87,6 +88,6 @@ def test_a_sweep_measures_its_machine(tmp_path):
     grid = {"base": {"V": 8, "N": 64, "d": 4, "L": 3, "n_test": 16}, "seeds": 2}
     unknown = "until this machine has been measured"
     assert unknown in prepare(as_grid(grid), tmp_path / "first").start_line()
-    jaxrecall.run(grid, out=tmp_path / "first", progress=False)
+    jaxrecall.run(grid, out=tmp_path / "first")
     assert speed.slowness() is not USUAL
     assert unknown not in prepare(as_grid(grid), tmp_path / "second").start_line()
