@@ -86,7 +86,7 @@ def test_a_program_that_is_kept_is_only_loaded(folder):
 
 def test_a_sweep_measures_its_machine(tmp_path):
     grid = {"base": {"V": 8, "N": 64, "d": 4, "L": 3, "n_test": 16}, "seeds": 2}
-    unknown = "until this machine has been measured"
+    unknown = "no sweep has measured this machine"
     assert unknown in prepare(as_grid(grid), tmp_path / "first").start_line()
     jaxrecall.run(grid, out=tmp_path / "first")
     assert speed.slowness() is not USUAL

@@ -276,10 +276,11 @@ def _cost_of_search(search: Searches, most: float | None) -> str:
 
 
 def _time(plan: Plan) -> str:
-    time = f"{duration(plan.seconds)} on {plural(cores(), 'core')}"
+    seconds = plan.seconds
+    time = f"{duration(seconds)} on {plural(cores(), 'core')}, compilation included"
     if slowness() is USUAL:
-        time += ", or up to 3 times as long until this machine has been measured"
-    return f"{time}, compilation included"
+        time += f" (up to {duration(3 * seconds)}: no sweep has measured this machine)"
+    return time
 
 
 def prepare(

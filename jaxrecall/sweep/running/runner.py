@@ -25,8 +25,8 @@ BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
 
 MAX_LOADING = 4
-"""The largest number of programs that are loaded at the same time. Compiling a program
-takes up to half a gigabyte of memory.
+"""The largest number of programs that are loaded at the same time. Each takes memory
+while it compiles.
 """
 
 Batch = dict[Run, float]
