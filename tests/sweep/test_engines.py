@@ -198,7 +198,7 @@ def sweeps(home) -> Sweeps:
 def with_own_cache(home) -> Sweeps:
     """Their programs alone are in a folder, and compiled."""
     sweeps = Sweeps(home, "small", SMALL, str(home / "programs"))
-    sweeps.run(home / "compile", "--set", "seeds.count=1", *WORKERS)
+    sweeps.run(home / "compile", *ALL, *WORKERS)
     assert programs(home)
     return sweeps
 
