@@ -42,7 +42,7 @@ def slowness() -> Slowness:
 
 
 def learn(**measured: tuple[float, float]) -> None:
-    """Keeps the mean of old and new factors, for later estimates.
+    """Keeps the geometric mean of old and new factors, for later estimates.
 
     Each argument is a measured and an estimated number of seconds. Nothing is kept if
     programs are not.

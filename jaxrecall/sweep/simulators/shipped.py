@@ -45,13 +45,13 @@ On an H200 the ratio was 22 for the runs of a small sweep, and 80 for large runs
 """
 
 RUNS_OF_POINT = 50
-"""The number of runs for which `simulate` chooses a program. It does not depend on the
-call, so the rows do not either.
+"""The number of runs for which `simulate` chooses a program. It is fixed, so that a row
+does not depend on the number of seeds in a call.
 """
 
 TUNED_SECONDS = 1200.0
-"""The time that the runs of a program take on one core of a CPU, from which tuning its
-kernels on a GPU takes less time than it saves. The GPU then takes about a minute.
+"""The work of a program's runs, in seconds of one CPU core, above which tuning the
+program's kernels saves time on a GPU. This much work takes a GPU about a minute.
 """
 
 SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
