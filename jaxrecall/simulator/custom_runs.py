@@ -83,6 +83,9 @@ def wrapped(data: Any) -> jax.Array:
     return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
+_wrapped_fast = jax.jit(wrapped)  # for calls outside of compiled code
+
+
 class Traced(NamedTuple):
     """The function of one run as JAX traced it, which happens only once."""
 
@@ -240,7 +243,7 @@ def call_plain(simulator: Any, precision: str, runs: Sequence[Run]) -> list[Row]
             return _called_together(simulator, runs)
         rows = []
         for run in runs:
-            [key] = wrapped(key_data(run))
+            key = _wrapped_fast(key_data(run)[0])
             rows.append(_checked(simulator, simulator.call(run.point, key)))
         return rows
 
