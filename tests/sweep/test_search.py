@@ -44,7 +44,9 @@ def level(k):
 
 
 def lattice(low, high, real=False):
-    return Search("eta" if real else "N", (0.5,), low, high, 0.3, 400).lattice(Names())
+    return Search(
+        "eta" if real else "embedding.rank", (0.5,), low, high, 0.3, 400
+    ).lattice(Names())
 
 
 def searched_cell(
