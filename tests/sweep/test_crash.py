@@ -413,7 +413,7 @@ from jaxrecall.simulator import program
 program.on_cpu = lambda: False  # runs side by side, as on an accelerator
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + 8 * 10**8,) * 2)  # too little for 8 runs at a time
+resource.setrlimit(resource.RLIMIT_AS, (size + 14 * 10**8,) * 2)  # too little for 8 runs at a time
 """  # noqa: E501
 
 
