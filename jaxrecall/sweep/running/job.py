@@ -203,10 +203,10 @@ class Job:
         """Whether a figure should be drawn.
 
         A shard draws no figure. A later call without --shard draws the figure of the
-        whole grid.
+        whole grid. None can be drawn if the folder was deleted meanwhile.
         """
         has_rows = self.n_done + self.call.runs > self.call.unsaved
-        return has_rows and not self.shard
+        return has_rows and not self.shard and self.store.manifest.exists()
 
     def problems(self) -> Iterator[str]:
         """Yields a line for each kind of failure, with the command that resumes the
