@@ -35,6 +35,7 @@ from .device import (
     on_cpu,
     place,
     provenance,
+    remove_origins,
     reserved_bytes,
 )
 from .loops import RUNS, no_tokens, store_tokens
@@ -145,7 +146,9 @@ def _compiled(
     options = options_for(shape, devices[0].platform, tuned)
 
     def new() -> Compiled:
-        return compile(batched.lower(*idle), options)
+        lowered = batched.lower(*idle)
+        remove_origins(lowered.compiler_ir())
+        return compile(lowered, options)
 
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):

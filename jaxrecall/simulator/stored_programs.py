@@ -42,6 +42,17 @@ SUFFIX = ".program"
 LIBRARIES = ("jax", "jaxlib", "numpy", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
 
+WITHOUT_EFFECT = (
+    "jax_compilation_cache_dir",
+    "jax_debug_log_modules",
+    "jax_explain_cache_misses",
+    "jax_log_compiles",
+    "jax_logging_level",
+)
+"""The settings of JAX that no code depends on: another thread may have turned the cache
+off, and the others determine what is logged.
+"""
+
 CPUINFO = "/proc/cpuinfo"
 FEATURES = (
     "vendor_id",
@@ -119,8 +130,8 @@ def _key(program: object, devices: Sequence[Any]) -> str:
     """Returns a hash of everything that the code of a program depends on."""
     client = devices[0].client
     settings = dict(jax.config.values)
-    # another thread may have turned the cache off, and no code depends on it
-    del settings["jax_compilation_cache_dir"]
+    for name in WITHOUT_EFFECT:
+        settings.pop(name, None)
     n_cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         n_cores = len(os.sched_getaffinity(0))
