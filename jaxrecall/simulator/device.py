@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.extend.mlir.passmanager import PassManager
 from jax.stages import Compiled, Lowered
 
 from ..cli.program_cache import program_cache
@@ -154,6 +153,8 @@ def remove_origins(module: Any) -> None:
     A compiled program that lists them for each instruction takes a quarter longer to
     load.
     """
+    from jax.extend.mlir.passmanager import PassManager
+
     with module.context:
         remove = PassManager.parse("builtin.module(strip-debuginfo)")
         remove.run(module.operation)

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.stages import Compiled
 
-from ..cli.program_cache import name_of, source
+from ..cli.program_cache import name_of
 from ..model.laws.law import PACKAGE
 from .program_shape import Shape
 
@@ -127,7 +127,9 @@ def _has_code_of_user(shape: Shape) -> bool:
 
 
 def _key(program: object, devices: Sequence[Any]) -> str:
-    """Returns a hash of everything that the code of a program depends on."""
+    """Returns a hash of everything that the code of a program depends on, apart from
+    the source of this package.
+    """
     client = devices[0].client
     settings = dict(jax.config.values)
     for name in WITHOUT_EFFECT:
@@ -136,7 +138,6 @@ def _key(program: object, devices: Sequence[Any]) -> str:
     if hasattr(os, "sched_getaffinity"):
         n_cores = len(os.sched_getaffinity(0))
     circumstances = {
-        "source": source(),
         "versions": (sys.version, _versions(client.platform == "cpu")),
         "backend": (client.platform, client.platform_version),
         "devices": [(device.id, device.device_kind) for device in devices],
