@@ -131,9 +131,17 @@ def width_for(n_runs: int, most: int = LOOPED) -> int:
 def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     """Compiles a lowered program, or loads it from the folder of compiled programs.
 
-    If compiling fails, it is repeated with the options that this version of XLA
-    supports.
+    The names of functions and lines of code are removed first: a compiled program that
+    lists them for each instruction takes a quarter longer to load. If compiling fails,
+    it is repeated with the options that this version of XLA supports.
     """
+    # it takes 40 ms to load, and a second process compiles nothing
+    from jax.extend.mlir.passmanager import PassManager
+
+    module = lowered.compiler_ir()
+    with module.context:
+        strip = PassManager.parse("builtin.module(strip-debuginfo)")
+        strip.run(module.operation)
     try:
         return lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError:
@@ -145,19 +153,6 @@ def supported(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in options.items() if _is_supported(name, value)
     }
-
-
-def remove_origins(module: Any) -> None:
-    """Removes the names of functions and lines of code from a module of MLIR.
-
-    A compiled program that lists them for each instruction takes a quarter longer to
-    load.
-    """
-    from jax.extend.mlir.passmanager import PassManager
-
-    with module.context:
-        remove = PassManager.parse("builtin.module(strip-debuginfo)")
-        remove.run(module.operation)
 
 
 @functools.cache

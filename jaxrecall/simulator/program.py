@@ -35,7 +35,6 @@ from .device import (
     on_cpu,
     place,
     provenance,
-    remove_origins,
     reserved_bytes,
 )
 from .loops import RUNS, no_tokens, store_tokens
@@ -146,9 +145,7 @@ def _compiled(
     options = options_for(shape, devices[0].platform, tuned)
 
     def new() -> Compiled:
-        lowered = batched.lower(*idle)
-        remove_origins(lowered.compiler_ir())
-        return compile(lowered, options)
+        return compile(batched.lower(*idle), options)
 
     # a caller may have set another precision and another mesh
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):
