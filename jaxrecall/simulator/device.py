@@ -138,7 +138,7 @@ def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     # it takes 40 ms to load, and a second process compiles nothing
     from jax.extend.mlir.passmanager import PassManager
 
-    module = lowered.compiler_ir()
+    module: Any = lowered.compiler_ir()
     with module.context:
         strip = PassManager.parse("builtin.module(strip-debuginfo)")
         strip.run(module.operation)
