@@ -131,9 +131,17 @@ def width_for(n_runs: int, most: int = LOOPED) -> int:
 def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     """Compiles a lowered program, or loads it from the folder of compiled programs.
 
-    If compiling fails, it is repeated with the options that this version of XLA
-    supports.
+    The names of functions and lines of code are removed first: a compiled program that
+    lists them for each instruction takes a quarter longer to load. If compiling fails,
+    it is repeated with the options that this version of XLA supports.
     """
+    # it takes 40 ms to load, and a second process compiles nothing
+    from jax.extend.mlir.passmanager import PassManager
+
+    module: Any = lowered.compiler_ir()
+    with module.context:
+        strip = PassManager.parse("builtin.module(strip-debuginfo)")
+        strip.run(module.operation)
     try:
         return lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError:

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.stages import Compiled
 
-from ..cli.program_cache import name_of, source
+from ..cli.program_cache import name_of
 from ..model.laws.law import PACKAGE
 from .program_shape import Shape
 
@@ -41,6 +41,17 @@ SUFFIX = ".program"
 
 LIBRARIES = ("jax", "jaxlib", "numpy", "optax")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC")
+
+WITHOUT_EFFECT = (
+    "jax_compilation_cache_dir",
+    "jax_debug_log_modules",
+    "jax_explain_cache_misses",
+    "jax_log_compiles",
+    "jax_logging_level",
+)
+"""The settings of JAX that no code depends on: another thread may have turned the cache
+off, and the others determine what is logged.
+"""
 
 CPUINFO = "/proc/cpuinfo"
 FEATURES = (
@@ -116,16 +127,17 @@ def _has_code_of_user(shape: Shape) -> bool:
 
 
 def _key(program: object, devices: Sequence[Any]) -> str:
-    """Returns a hash of everything that the code of a program depends on."""
+    """Returns a hash of everything that the code of a program depends on, apart from
+    the source of this package.
+    """
     client = devices[0].client
     settings = dict(jax.config.values)
-    # another thread may have turned the cache off, and no code depends on it
-    del settings["jax_compilation_cache_dir"]
+    for name in WITHOUT_EFFECT:
+        settings.pop(name, None)
     n_cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         n_cores = len(os.sched_getaffinity(0))
     circumstances = {
-        "source": source(),
         "versions": (sys.version, _versions(client.platform == "cpu")),
         "backend": (client.platform, client.platform_version),
         "devices": [(device.id, device.device_kind) for device in devices],

@@ -21,8 +21,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import UsageError, in_one_line, printable
@@ -280,6 +278,8 @@ def _print_means(job: Job, rows: Any, axes: Sequence[str]) -> None:
 
 def _print_cells(job: Job, cells: Sequence[Json]) -> None:
     """Prints the results of a search, and explains their outcomes and warnings."""
+    import pandas as pd
+
     from .search import OUTCOMES
 
     heading = (
@@ -297,10 +297,12 @@ def _print_cells(job: Job, cells: Sequence[Json]) -> None:
 
 def _print_table(
     heading: str,
-    table: pd.DataFrame,
+    table: Any,
     number: Callable[[float], str],
     max_columns: int | None,
 ) -> None:
+    import pandas as pd
+
     with pd.option_context(
         "display.max_rows",
         40,

@@ -26,6 +26,7 @@ from own_laws import Softplus
 from tolerances import assert_close
 
 from jaxrecall import Point
+from jaxrecall.cli import program_cache
 from jaxrecall.model.columns import OwnColumn
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import device, program, stored_programs
@@ -112,6 +113,8 @@ def test_a_loaded_program_computes_the_same_rows(folder, monkeypatch):
         rows.append(program.execute(program.compiled(Shape.rounded(point)), runs)[0])
         monkeypatch.setattr(program, "compile", None)
     assert rows[0] == rows[1]
+    # names of operations would be a fifth of the file
+    assert "op_name" not in program.compiled(Shape.rounded(point)).run.as_text()
 
 
 def test_a_program_that_jax_keeps_is_kept_whole(folder):
@@ -142,7 +145,7 @@ def test_a_process_that_traces_nothing_has_the_functions_of_lapack(folder):
 
 
 def forget() -> None:
-    for name in "source", "_versions", "processor":
+    for name in "_versions", "processor":
         getattr(stored_programs, name).cache_clear()
 
 
@@ -202,6 +205,13 @@ def test_another_setting_of_jax_gives_another_key(name, configure):
     assert key() != usual
 
 
+def test_what_jax_logs_gives_no_other_key(configure):
+    usual = key()
+    configure("jax_log_compiles", True)
+    configure("jax_explain_cache_misses", True)
+    assert key() == usual
+
+
 def test_a_setting_of_this_thread_gives_another_key():
     usual = key()
     with jax.default_matmul_precision("bfloat16"):
@@ -224,14 +234,14 @@ def test_another_number_of_cores_gives_another_key(monkeypatch):
 
 def test_the_source_of_every_module_of_the_simulator_counts(monkeypatch):
     """The folders that the simulator imports from."""
-    usual, parts, read = key(), set(), Path.read_bytes
+    usual, parts, read = program_cache.source(), set(), Path.read_bytes
 
     def other(path):
         parts.add(path.parent.name)
         return read(path) + b"#" * (path.name == "stream.py")
 
     monkeypatch.setattr(Path, "read_bytes", other)
-    assert key() != usual
+    assert inspect.unwrap(program_cache.source)() != usual
     assert parts >= {"model", "laws", "simulator", "sources", "theory"}
 
 

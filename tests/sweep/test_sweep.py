@@ -420,15 +420,3 @@ def test_parameters_of_laws_are_axes_if_runs_with_the_law_have_finished(capsys):
         assert word in table
     assert "figure:  results/laws/accuracy.png" in table
     assert "the figure could not be made" not in err
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("grid")
-def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(
-    events, monkeypatch
-):
-    monkeypatch.setattr("jaxrecall.sweep.running.runner.ANNOUNCED_SECONDS", 0.0)
-    told = events(f"{UNDRAWN} --set base.m=8 --set base.activation=identity")
-    (said,) = (event["text"] for event in told if event["event"] == "message")
-    n_full = (load(OUT).form == "full").sum()
-    assert said.endswith(f": {n_full} runs need the exact code path, about 0.0 s more")

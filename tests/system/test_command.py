@@ -51,10 +51,12 @@ def test_version(capsys):
     )
 
 
-def test_help_starts_neither_jax_nor_pandas():
+def test_a_dry_run_starts_neither_jax_nor_pandas():
+    grid = ROOT / "sweeps" / "quickstart.yaml"
     done = python(
-        "import sys; from jaxrecall.__main__ import main; main([]); assert not {'jax',"
-        " 'jaxrecall.theory', 'pandas', 'pydantic', 'scipy'} & set(sys.modules)"
+        "import sys; from jaxrecall.__main__ import main;"
+        f" main(['sweep', '--grid', '{grid}', '--dry-run']); assert not {{'jax',"
+        " 'jaxrecall.theory', 'pandas', 'scipy'} & set(sys.modules)"
     )
     assert done.returncode == 0, done.stderr
 

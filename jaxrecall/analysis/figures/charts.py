@@ -26,7 +26,7 @@ from ..fit.roles import ACCURACY, Roles, roles_of
 from ..fit.table_axes import fixed
 from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
-from .style import Style, look, settings
+from .style import Style, lay_out, look, settings
 from .table_of_runs import (
     MEASURE,
     Places,
@@ -239,6 +239,7 @@ def draw_sweep(
     with look(place="report"):
         record = comment({"rows": len(frame)})
         figure = chart.figure(heading)
+        lay_out(figure)
         figure.savefig(png, format="png", metadata={"Comment": record})
     atomic_write(path, png.getbuffer())  # several shards may draw at the same time
     n_missing = frame[y].isna().sum()

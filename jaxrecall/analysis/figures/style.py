@@ -320,6 +320,13 @@ def rounded(value: float) -> str:
     return short
 
 
+def lay_out(figure: Figure) -> None:
+    """Lays out a figure once. Otherwise it is laid out again for each file."""
+    engine: Any = figure.get_layout_engine()
+    engine.execute(figure)
+    figure.set_layout_engine(None)
+
+
 def rendered(
     figure: Figure, name: str, formats: Sequence[str]
 ) -> tuple[str, dict[str, bytes]]:
@@ -330,9 +337,7 @@ def rendered(
     unique in the page. No SVG contains text of the figure. Letters are outlines, and
     the comments in which matplotlib repeats the text are left out.
     """
-    engine: Any = figure.get_layout_engine()
-    engine.execute(figure)
-    figure.set_layout_engine(None)  # it would lay out each format again
+    lay_out(figure)
     drawing = io.StringIO()
     figure.savefig(drawing, format="svg", metadata=dict.fromkeys(SVG_METADATA))
     svg = re.sub("<!--.*?-->\n?", "", drawing.getvalue(), flags=re.DOTALL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.pool import AsyncResult, ThreadPool
 
@@ -15,14 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
-from ..machine import cores
 from ..plan import Chunk, Plan, by_id, pieces
 from ..simulators import Loaded, Outcomes, Program
 from .call import Call
-from .progress import Event, Failure, Traces, duration
+from .progress import Event, Failure, Traces
 
 BATCH_SECONDS = 0.25
-ANNOUNCED_SECONDS = 10.0
 
 MAX_LOADING = 4
 """The largest number of programs that are loaded at the same time. Each takes memory
@@ -76,7 +74,6 @@ class Runner:
             yield from self._finished(chunk.program, left, rejected, seconds)
             if rejected and fallback:
                 left, rejected = rejected, {}
-                self._announce(fallback, left)
                 yield from self._finished(fallback, left, rejected, seconds)
         except Exception as error:
             failure = Failure.of(error)
@@ -122,18 +119,6 @@ class Runner:
             room = self.plan.room._replace(n_started=n_started)
             self.width[program] = self.simulator.width(program, seconds, room)
         return self.width[program]
-
-    def _announce(self, program: Program, rejected: Mapping[Run, None]) -> None:
-        """Reports rejected runs if the fallback, which no earlier estimate includes,
-        will take long.
-        """
-        seconds = sum(self.plan.seconds_of(run, program) for run in rejected) / cores()
-        if seconds > ANNOUNCED_SECONDS:
-            line = (
-                f"program {program}: {len(rejected)} runs need the exact code path,"
-                f" about {duration(seconds)} more"
-            )
-            self.on_event(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
         """Returns the loaded program. If it must be compiled first, reports that."""
