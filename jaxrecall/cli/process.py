@@ -104,10 +104,10 @@ def output_error() -> OSError | None:
 def collect_rarely() -> None:
     """Makes Python's garbage collector search for reference cycles less often.
 
-    Imports and tracing create about a million objects that stay alive. Searches through
+    Imports and tracing create many objects that stay alive. Repeated searches through
     these objects take a tenth of the time of a short command.
     """
-    gc.set_threshold(1_000_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
 
 
 def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
