@@ -103,8 +103,8 @@ def problem_in_workers(point: Point) -> str | None:
     """Returns the reason why other processes cannot import the laws of the point. It is
     None if they can.
     """
-    for name, law in point.laws.items():
-        where = ""
+    for name in LAW_FIELDS:
+        law, where = getattr(point, name), ""
         if "<locals>" in type(law).__qualname__:
             where = "a function"
         if type(law).__module__ == "__main__":

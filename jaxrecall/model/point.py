@@ -29,7 +29,7 @@ from .laws.law import (
     plain,
     rename_problems,
 )
-from .laws.tokens import drawn_as, token_probabilities
+from .laws.tokens import drawn_as
 from .values import (
     Declared,
     as_number,
@@ -218,7 +218,7 @@ class Data:
         for name in ("tokens", "noise_tokens"):
             law = getattr(point, name)
             try:
-                token_probabilities(law, point.V)
+                drawn_as(law, point.V)
             except PointError as error:
                 yield from rename_problems(error.problems, law, name)
 
@@ -509,7 +509,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             raise PointError(problems)
         stored = self.__dict__
         stored.update(_checked(given))
-        stored["given"] = tuple(name for name in DERIVED if name in stored)
+        stored["given"] = tuple(filter(stored.__contains__, DERIVED))
         self._resolve()
         for record in (Data, Architecture, Training, Recipe):
             problems += record.problems(self)
@@ -606,36 +606,11 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """
         return drawn_as(self.tokens, self.V), drawn_as(self.noise_tokens, self.V)
 
-    @property
-    def laws(self) -> dict[str, Law]:
-        """Returns a dict from field name to law, without fields that are None."""
-        return {name: law for name in LAW_FIELDS if (law := getattr(self, name))}
-
     def values(self) -> dict[str, Any]:
         """Returns a dict from field name to value, in the form that rows contain. A law
         is converted to its text.
         """
         return {name: plain(getattr(self, name)) for name in FIELDS}
-
-    def identity(self) -> dict[str, object]:
-        """Returns a dict from field name to plain value. It contains the fields that
-        enter the id. A float is a text with 12 significant digits.
-
-        These are the fields in IN_ID, those of further steps if there are such steps,
-        and all other fields that are off their default. A field that a later version
-        adds therefore changes no id. kappa never enters, because gamma determines it.
-        """
-        names, identity = IN_ID.union(self.unusual_fields), {}
-        if self.trains_on:
-            names |= _FURTHER
-        for name in sorted(names - {"kappa"}):
-            value = getattr(self, name)
-            if isinstance(value, Law):
-                value = value.identity()
-            elif isinstance(value, float):
-                value = to_12_digits(value)
-            identity[name] = value
-        return identity
 
     @cached_property
     def unusual_fields(self) -> tuple[str, ...]:
@@ -653,10 +628,15 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """The id of the point, 16 hex digits. It is a hash of the problem that is
         solved, and does not depend on the method or the machine.
 
-        The id is the start of the sha256 of the canonical JSON of `identity`.
+        The id is the start of the sha256 of a canonical JSON object. The object
+        contains the fields in IN_ID, those of further steps if there are such steps,
+        and all other fields that are off their default. A field that a later version
+        adds therefore changes no id. kappa never enters, because gamma determines it.
         """
-        text = _as_json(self.identity())
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        names = _names_in_id(self.unusual_fields)
+        values = map(partial(getattr, self), names)
+        entries = ",".join(map(_entry_in_id, names, values))
+        return hashlib.sha256(f"{{{entries}}}".encode()).hexdigest()[:16]
 
     @cached_property
     def draws_id(self) -> str:
@@ -677,7 +657,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """
         return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
 
-    @cached_property
+    @property
     def in_the_limit(self) -> tuple[str, ...]:
         """The names of the counts that are drawn from their Gaussian limit.
 
@@ -729,7 +709,25 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return other
 
 
-_as_json = json.JSONEncoder(separators=(",", ":")).encode
+@cache
+def _names_in_id(unusual: Iterable[str]) -> list[str]:
+    """Returns the sorted names of the fields that enter the id of a point with these
+    fields off their default.
+    """
+    names = IN_ID.union(unusual, _FURTHER if "optimizer" in unusual else ())
+    return sorted(names - {"kappa"})
+
+
+@lru_cache(2**16, typed=True)
+def _entry_in_id(name: str, value: Any) -> str:
+    """Returns the entry of a field in the JSON object of an id. A float is a text with
+    12 significant digits.
+    """
+    if isinstance(value, Law):
+        value = value.identity()
+    elif isinstance(value, float):
+        value = to_12_digits(value)
+    return f'"{name}":{json.dumps(value)}'
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def as_number(value: Any, kind: type) -> Any:
         if isinstance(value, (bool, str)):
             return None
         if kind is float:
-            number = float(value)
+            number = float(value) + 0.0  # makes -0.0 the number 0.0, which it equals
             return number if math.isfinite(number) else None
         if isinstance(value, float):
             return int(value) if value.is_integer() else None

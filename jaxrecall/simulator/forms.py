@@ -25,7 +25,6 @@ error are ours.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import inf, sqrt
 from typing import NamedTuple
 
@@ -164,6 +163,8 @@ GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
 is predicted for other activations.
 """
 
+ISOTROPIC = ("gaussian", "sphere")
+
 
 def step2_error(point: Point) -> float:
     """The expected error bound of step 2 (see `softmax_errors`), or 0 if it is unknown.
@@ -189,8 +190,9 @@ def step2_error(point: Point) -> float:
     the tolerance or more, at least 97 % were rejected. If the expected error was half
     the tolerance, under 1 % were rejected.
     """
-    isotropic = {point.embedding, point.embedding_out} <= {"gaussian", "sphere"}
-    if point.activation not in GAIN or not isotropic:
+    gain = GAIN.get(str(point.activation))
+    isotropic = point.embedding in ISOTROPIC and point.embedding_out in ISOTROPIC
+    if gain is None or not isotropic:
         return 0.0
     N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
     alike, of_noise = map(_chance_of_equal_tokens, point.token_laws, (point.V, point.V))
@@ -203,10 +205,9 @@ def step2_error(point: Point) -> float:
     largest2 = q**6 * (of_tokens + 4 * of_noise_counts) + q_labels**4 * of_labels
     row2 = (1 + 1 / (alike * d)) * (of_tokens + of_noise_counts + of_labels * alike)
     linear = eta / point.V * largest2 / sqrt(row2) * sqrt(phi2) * q_labels**-2.2
-    return GAIN[str(point.activation)] * linear + 4 * eta * eta * phi2 * row2
+    return gain * linear + 4 * eta * eta * phi2 * row2
 
 
-@lru_cache(1024)
 def _chance_of_equal_tokens(law: TokenLaw, V: int) -> float:
     """The number sum p^2, which is the probability that two tokens of a law are
     equal.

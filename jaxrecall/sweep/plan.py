@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import starmap
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -158,10 +158,8 @@ def make_plan(
             about half a second.
         simulator: the simulator of the points. The default is that of this package.
     """
-    seeds: dict[AnyPoint, list[int]] = {}
-    for point, seed in runs:
-        seeds.setdefault(point, []).append(seed)
-    n = {point: len(of_point) for point, of_point in seeds.items()}
+    of_points = grouped(runs, itemgetter(0))
+    n = {point: len(of_point) for point, of_point in of_points.items()}
     chunks, peaks, flops, n_cores = [], {}, 0.0, cores()
     groups = grouped(n, program or simulator.programs(n).__getitem__)
     for each, points in sorted(groups.items()):
@@ -169,7 +167,7 @@ def make_plan(
         for point in points:
             cost = simulator.cost(each, point)
             seconds = cost.seconds / n_cores
-            timed += [(Run(point, seed), seconds) for seed in seeds[point]]
+            timed += [(run, seconds) for run in of_points[point]]
             flops += n[point] * cost.flops
             peaks[each] = max(peaks[each], cost.bytes)
         for piece in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):

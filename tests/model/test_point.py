@@ -17,6 +17,7 @@ SMALL = {"V": 64, "N": 1000, "d": 32, "L": 8}
 FROZEN = yaml.safe_load("""
 74ce457887505b25: {}
 00d292c4ccb96b85: {m: 256}
+eeb93cdefb33f422: {gamma: -0.0}
 e200615ffdca1883: {gamma: 1.0e+38, embedding: sphere, fresh_batches: true}
 309082d0d3a0683e: {V: 12, N: 90, d: 16, L: 4, n_test: 300, eta: 0.1,
   tokens: uniform(), noise_tokens: uniform}

@@ -64,7 +64,6 @@ def test_further_steps_start_after_them():
 
 def test_one_first_step_is_the_recipe_and_kappa_keeps_its_meaning():
     assert ONE.replace(first_steps=1) == ONE
-    assert "first_steps" not in ONE.identity()
     assert not Shape.tight(ONE).repeats
     several = ONE.replace(first_steps=5)
     assert several.kappa == ONE.kappa

@@ -231,7 +231,7 @@ def test_every_program_has_a_label_of_its_own():
         {"steps": 9, "lr": 0.1},
         {"steps": 9, "lr": 0.1, "optimizer": "adam"},
     ]
-    made = make_plan([(POINT.replace(**change), 0) for change in changes])
+    made = make_plan([Run(POINT.replace(**change), 0) for change in changes])
     labels = {entry["program"] for entry in made.describe()}
     assert len(labels) == len(changes)
     assert "64x16x32 gelu" in " ".join(labels)

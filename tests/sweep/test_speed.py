@@ -8,7 +8,7 @@ from tolerances import assert_close
 
 import jaxrecall
 from jaxrecall.cli.program_cache import name_of
-from jaxrecall.model.point import Point
+from jaxrecall.model.point import Point, Run
 from jaxrecall.sweep import speed
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import Plan, make_plan
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def plan() -> Plan:
-    return make_plan([(POINT, seed) for seed in range(64)])
+    return make_plan([Run(POINT, seed) for seed in range(64)])
 
 
 def test_estimates_follow_what_was_measured():

@@ -242,6 +242,15 @@ class _ExpandedBlock:
         root_seed = {"root_seed": self.file.root_seed}
         return self.names.defaults | self.file.given | root_seed
 
+    @cached_property
+    def arguments(self) -> list[str]:
+        """The names of the arguments that points are made of. Those of the base are
+        left out if they are at their default.
+        """
+        given, usual = self.start | self.locations, self.names.defaults
+        off = [name for name in given if given[name] is not usual.get(name)]
+        return [name for name in off if name in self.names]
+
     def values(self, row: NamedValues) -> NamedValues:
         """Returns the values of the base, updated with the values of `row`. None in a
         row stands for the default of the field.
@@ -324,12 +333,9 @@ class _ExpandedBlock:
         """
         if candidate.point is not None or candidate.problems:
             return
-        arguments, usual = {}, self.names.defaults
-        for name, value in candidate.values.items():
-            if value is not usual.get(name) and name in self.names:
-                arguments[name] = value
+        arguments = {name: candidate.values[name] for name in self.arguments}
         for rate, other in self.names.simulator.other_rate.items():
-            if rate in self.locations and rate in arguments:
+            if rate in self.locations and arguments[rate] is not None:
                 arguments.pop(other, None)
         try:
             candidate.point = self.names.simulator.point(arguments)

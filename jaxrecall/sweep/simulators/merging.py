@@ -20,7 +20,7 @@ from operator import attrgetter
 from ...model.point import Point
 from ...simulator.cost import Work, amount, work_of
 from ...simulator.program_shape import Shape
-from . import grouped
+from . import Program, grouped
 
 
 @dataclass
@@ -47,7 +47,7 @@ class PlannedProgram:
         return PlannedProgram(shape, points, self.runs + other.runs)
 
 
-def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
+def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
     """Returns a dict from each point to its program. The argument `points` maps each
     point to its number of runs.
 
@@ -64,7 +64,7 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Shape]:
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
-    programs: dict[Point, Shape] = {}
+    programs: dict[Point, Program] = {}
     fallbacks: set[Shape] = set()
     for member in sorted(members, key=lambda member: member.shape.fallback is None):
         shape = cheapest(member, fallbacks)

@@ -94,8 +94,9 @@ class RecallSimulator(Simulator):
 
     def sources(self, points: Iterable[Point]) -> dict[str, str]:
         used: set[type[Law]] = set()
-        for point in points:
-            used.update(map(type, point.laws.values()))
+        for name in LAW_FIELDS:
+            laws = filter(None, map(attrgetter(name), points))
+            used.update(map(type, laws))
         digests = {column.name: column.digest for column in self.own}
         for law in used:
             path = class_name(law)
@@ -114,7 +115,7 @@ class RecallSimulator(Simulator):
     def programs(self, points: Mapping[Point, int]) -> dict[Point, Program]:
         if self.own:
             return super().programs(points)
-        return {**merged(points)}
+        return merged(points)
 
     def cost(self, program: Shape, point: Point) -> Cost:
         takes = amount(program, work_of(point))
