@@ -126,7 +126,7 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> n
         `z` and `mean` are in standard deviations of the logit.
         """
         tail = upper_tail(z, mean, model.d, model.moments)
-        return np.log1p(-np.minimum(tail @ counts.chance, 1 - 1e-15))
+        return np.log1p(-np.minimum((tail * counts.chance).sum(1), 1 - 1e-15))
 
     # arrays (NODES, counts): by node and by count of the wrong label
     deviation = wrong_deviation(memory, logits, r)
@@ -149,6 +149,8 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> n
             log_right += distinct / 8 * log_below(z, mean)
     if np.any(stored < 1):
         deviation = np.sqrt(np.maximum(logits.variance, 1e-30))[:, None]
+        if not memory.lengths.common.any():
+            r = r[:1]  # all counts are alike
         unstored = column(memory.lengths.common) * r - column(memory.kept)
         mean = shared[:, None] * unstored / deviation
         z = logits.own[:, None] / deviation - mean

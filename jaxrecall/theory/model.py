@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -176,7 +177,7 @@ class Model:
             changes = {"activation": Model.activation, **changes}
         return replace(self, **changes)
 
-    @property
+    @cached_property
     def moments(self) -> Moments:
         """The moments that the embedding law declares.
 
@@ -190,19 +191,19 @@ class Model:
             )
         return moments
 
-    @property
+    @cached_property
     def c(self) -> float:
         """V / d, or 0 if embeddings do not overlap."""
         return self.V / self.d if self.moments.overlap else 0.0
 
-    @property
+    @cached_property
     def common_length(self) -> float:
         """The squared length of the part that all rows share, divided by the squared
         length of the rest.
         """
         return self.moments.common / (1 - self.moments.common)
 
-    @property
+    @cached_property
     def trigger_length(self) -> float:
         """The squared length of the trigger, divided by the squared length of a row
         without the shared part.

@@ -89,23 +89,22 @@ def predicted_accuracy(model: Model, N: float) -> float:
     if model.L == 1 or not has_score_noise(model):
         return recalled(model, N)
     attended = attention(model, N)
-    order = np.lexsort([attended.read, np.broadcast_to(-attended.reading.rival, SEEDS)])
+    read, reading = attended.read, attended.reading
+    order = np.lexsort([read, np.broadcast_to(-reading.rival, SEEDS)])
     groups = order.reshape(GROUPS, -1)
-    read = attended.read[groups].mean(axis=1)
-    stored = np.where(read > 1 - 1e-3, 1.0, read)
-    medians = []  # of the seeds of each group, (GROUPS,) each
-    for part in attended.reading:
-        if isinstance(part, ndarray):
-            medians.append(np.median(part[groups], axis=1))
-        else:
-            medians.append(np.full(GROUPS, part))
-    reading = Reading(*medians)._replace(stored=stored)
+    n_nodes = NODES // GROUPS  # recall is averaged over groups and nodes at once
+    if np.ndim(reading.rival):  # seeds differ in their reading
+        medians = []
+        for part in reading:
+            of_groups = np.broadcast_to(part, SEEDS)[groups]
+            medians.append(np.repeat(np.median(of_groups, axis=1), n_nodes))
+        reading = Reading(*medians)
+    read = np.repeat(read[groups].mean(axis=1), n_nodes)
     weight = np.where(read * model.V < 1, 0.0, read)
     if not weight.any():
         return 0.0
-    # recall is averaged over groups and nodes at once: each group has nodes of its own
-    weight, *reading = (np.repeat(part, NODES // GROUPS) for part in (weight, *reading))
-    return float(np.mean(weight * recalled_by_node(model, N, Reading(*reading))))
+    reading = reading._replace(stored=np.where(read > 1 - 1e-3, 1.0, read))
+    return float(np.mean(weight * recalled_by_node(model, N, reading)))
 
 
 def locked_fraction(model: Model, N: float) -> float:
@@ -283,7 +282,7 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
     z = largest_rival(distinct_tokens(V, L))
     # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
-    largest = z + skewed + scores.kurtosis / 24 * (z**3 - 3 * z)
+    largest = z + skewed + scores.kurtosis / 24 * z * (z * z - 3)
     return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
 
 

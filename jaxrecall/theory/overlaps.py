@@ -75,8 +75,7 @@ class ValueLengths(NamedTuple):
         """The fraction of the squared length of the shared value that does not come
         from the trigger. All samples write this part to V_mat.
         """
-        shared = np.maximum(self.shared, 1e-99)
-        return np.where(self.shared, 1 - self.trigger / shared, 0.0)
+        return (self.shared - self.trigger) / np.maximum(self.shared, 1e-99)
 
 
 def value_lengths(model: Model, reading: Reading) -> ValueLengths:
@@ -259,4 +258,4 @@ def other_tokens(activation: Activation) -> tuple[ndarray, ndarray]:
 
 def hermite(g: ndarray) -> tuple[ndarray, ...]:
     """Returns He_0 to He_3."""
-    return np.ones_like(g), g, g * g - 1, g**3 - 3 * g
+    return np.ones_like(g), g, g * g - 1, g * (g * g - 3)
