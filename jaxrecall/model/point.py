@@ -657,7 +657,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """
         return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
 
-    @property
+    @cached_property
     def in_the_limit(self) -> tuple[str, ...]:
         """The names of the counts that are drawn from their Gaussian limit.
 
