@@ -140,8 +140,7 @@ def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
 
     module: Any = lowered.compiler_ir()
     with module.context:
-        strip = PassManager.parse("builtin.module(strip-debuginfo)")
-        strip.run(module.operation)
+        PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     try:
         return lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError:

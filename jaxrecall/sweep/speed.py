@@ -22,6 +22,11 @@ FILE = f"speed-{platform.node()}.json"
 LEAST_SECONDS = 2.0
 """The shortest time from which the speed of a machine is measured."""
 
+MOST = 10.0
+"""The largest factor that is kept. A sweep that takes longer was suspended, or repeated
+runs for which memory was short, so its time says little about the next sweep.
+"""
+
 
 class Slowness(NamedTuple):
     """The times of this machine, divided by those of a usual one."""
@@ -49,11 +54,11 @@ def learn(**measured: tuple[float, float]) -> None:
     """
     before, factors = slowness(), {}
     for name, (seconds, estimate) in measured.items():
-        if seconds < LEAST_SECONDS or not estimate:
-            continue
-        factors[name] = seconds / estimate
-        if before is not USUAL:
-            factors[name] = (factors[name] * getattr(before, name)) ** 0.5
+        if seconds >= LEAST_SECONDS and estimate:
+            factor = min(seconds / estimate, MOST)
+            if before is not USUAL:
+                factor = (factor * getattr(before, name)) ** 0.5
+            factors[name] = factor
     # nothing is written where others could place a link
     folder = program_cache(os.environ.get(OF_JAX)).folder
     if factors and folder:
