@@ -210,15 +210,11 @@ class Shape:
     def fallback(self) -> Shape | None:
         """The shape of the program that repeats runs rejected by the error bound. None
         if the form is exact.
-
-        The fallback of a light program is quick, because few runs are rejected. One
-        with a pool is quick only if the program is, because its runs take long.
         """
         form = self.trained_by.fallback
         if form is None:
             return None
-        is_quick = self.quick or (self.light and not self.pool)
-        return replace(self, form=form, quick=is_quick, tile=0)
+        return replace(self, form=form, tile=0)
 
     @property
     def variant(self) -> tuple[object, ...]:
