@@ -135,7 +135,7 @@ def compile(lowered: Lowered, options: dict[str, Any]) -> Compiled:
     lists them for each instruction takes a quarter longer to load. If compiling fails,
     it is repeated with the options that this version of XLA supports.
     """
-    # it takes 40 ms to load, and a second process compiles nothing
+    # this import takes 40 ms, and a process that compiles nothing needs none of it
     from jax.extend.mlir.passmanager import PassManager
 
     module: Any = lowered.compiler_ir()

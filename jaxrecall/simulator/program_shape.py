@@ -214,7 +214,7 @@ class Shape:
         form = self.trained_by.fallback
         if form is None:
             return None
-        return replace(self, form=form, tile=0)
+        return replace(self, form=form)
 
     @property
     def variant(self) -> tuple[object, ...]:

@@ -49,8 +49,9 @@ WITHOUT_EFFECT = (
     "jax_log_compiles",
     "jax_logging_level",
 )
-"""The settings of JAX that no code depends on: another thread may have turned the cache
-off, and the others determine what is logged.
+"""The settings of JAX that do not change the code of a program. The first is the folder
+of JAX's own cache, which another thread may have turned off. The others determine what
+is logged.
 """
 
 CPUINFO = "/proc/cpuinfo"
@@ -128,7 +129,7 @@ def _has_code_of_user(shape: Shape) -> bool:
 
 def _key(program: object, devices: Sequence[Any]) -> str:
     """Returns a hash of everything that the code of a program depends on, apart from
-    the source of this package.
+    the source of this package. The name of the file contains a hash of the source.
     """
     client = devices[0].client
     settings = dict(jax.config.values)

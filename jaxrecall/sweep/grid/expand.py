@@ -244,8 +244,8 @@ class _ExpandedBlock:
 
     @cached_property
     def arguments(self) -> list[str]:
-        """The names of the arguments that points are made of. Those of the base are
-        left out if they are at their default.
+        """The names of the arguments from which points are made. An argument of the
+        base is left out if it is at its default.
         """
         given, usual = self.start | self.locations, self.names.defaults
         off = [name for name in given if given[name] is not usual.get(name)]
