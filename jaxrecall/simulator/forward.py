@@ -23,7 +23,7 @@ from .arrays import (
     whole,
     with_padding_row,
 )
-from .loops import over_positions, repeat
+from .loops import over_columns, over_positions, repeat
 from .program_shape import STORED_VALUES
 from .world import MeanValues, World, in_value
 
@@ -191,10 +191,14 @@ def attend(
         new = jnp.maximum(top, highest)
         keep, weight = jnp.exp(top - new), times * jnp.exp(score - new[None])
         sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
-        h = h * keep[:, None]
-        for w, row in zip(weight, x, strict=True):
-            h = h + w[:, None] * gather(rows, row)
-        return sums, h
+
+        def weigh(k: int) -> Array:
+            part = h[:, :k] * keep[:, None]
+            for w, row in zip(weight, x, strict=True):
+                part = part + w[:, None] * gather(rows[:, :k], row)
+            return h.at[:, :k].set(part)
+
+        return sums, over_columns(world, weigh)
 
     (top, total, rest), h = over_positions(
         world, blocks, positions, (start, gather(rows, x0))

@@ -38,6 +38,11 @@ The numbers are larger than POSITIONS and BLOCK, because each iteration starts s
 kernels, even if they compute little.
 """
 
+LEAST_WIDTH = 64
+"""The smallest d for which a program may read fewer columns. With fewer than 16 columns,
+a matrix product is not faster.
+"""
+
 LARGEST_COUNT = 2**16 - 1
 """The largest number of equal tokens of a sample that can be stored."""
 
@@ -69,6 +74,20 @@ def repeat(
     if world.vmapped:
         end = lax.pmax(end, RUNS)
     return lax.fori_loop(first, end, body, start)
+
+
+def over_columns(world: World, compute: Callable[[int], Array]) -> Array:
+    """Returns `compute(k)`, which reads only the first k columns of tables with d
+    columns.
+
+    All columns past the run's d are zero. If d of the run is at most d / 4, k is d / 4,
+    and else d. Vmapped runs read all columns, because they would compute both results.
+    """
+    d = world.shape.d
+    if world.vmapped or d < LEAST_WIDTH:
+        return compute(d)
+    is_narrow = world.run.d <= d // 4
+    return lax.cond(is_narrow, lambda: compute(d // 4), lambda: compute(d))
 
 
 def over_samples(

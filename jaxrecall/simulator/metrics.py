@@ -16,7 +16,7 @@ from ..model import keys
 from .arrays import f32, gather, i32, masked, unless_zero, whole
 from .forward import attention_scores, features, probabilities, unlearned_scores
 from .gradient import mapped, output_maps
-from .loops import over_sequences, repeat, token_counts
+from .loops import over_columns, over_sequences, repeat, token_counts
 from .program_shape import LABELS
 from .sources.source import TEST, TRAIN, Reader, find_source, labels
 from .world import Trained, World, batch_of_step, centred, in_value
@@ -273,7 +273,7 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
         item = start + jnp.arange(width, dtype=i32)[None]
         new = (item >= c * width) & (item < world.run.V)
         rows = lax.dynamic_slice_in_dim(answers, start, width)
-        logits = out @ rows.T
+        logits = over_columns(world, lambda k: out[:, :k] @ rows[:, :k].T)
         masked = jnp.where(new, logits, f32(-jnp.inf))
         is_label = y[:, None] == item
         others = jnp.where(is_label, f32(-jnp.inf), masked)
