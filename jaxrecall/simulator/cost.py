@@ -36,19 +36,20 @@ COUNTED = 1024
 counted. The reserved memory does not grow with the tile.
 """
 
-FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
+FLOPS_A_SECOND, TOKENS_A_SECOND = 9.0e10, 8.0e8
 """The speeds of one core: flops per second, and tokens (random words) per second."""
 
-RUN = 1.1e6
-"""The fixed cost of a run in tokens, which equals 1.4 ms."""
+RUN = 3.0e5
+"""The fixed cost of a run in tokens, which equals 0.4 ms."""
 
-NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
+NORMAL, EXPONENTIAL, UNIT, GELU, ROW = 2.5, 1.3, 0.4, 2.0, 1 / 25
 """Costs in tokens. NORMAL is the cost of a normal number, and EXPONENTIAL that of an
 exponential. UNIT is the cost of a hidden unit, or of comparing a logit with a label.
-ROW is the cost of gathering and adding one float of a row.
+GELU is the cost of a hidden unit of the activation gelu. ROW is the cost of gathering
+and adding one float of a row.
 """
 
-COUNT = 4
+COUNT = 5
 """The cost in tokens of drawing and counting a token."""
 
 DECODED = 1 / 20
@@ -124,11 +125,11 @@ def _evaluation(shape: Shape, work: Work) -> Amount:
     labels = evaluated * rounded_up(work.V, LABELS)
     products = (n_rows if shape.optimizer else 1) * 4 * V * d * (V + (2 * m or 2 * d))
     flops = 2 * labels * d + evaluated * 4 * m * d + products
-    tokens = RUN + NORMAL * (2 * V + m) * d + UNIT * (evaluated * m + labels)
+    tokens = RUN + NORMAL * (2 * V + m) * d + unit(shape) * evaluated * m + UNIT * labels
     if shape.decoders:
         tokens += DECODED * (V**3 + 4 * d**3 + 4 * V * d * (V + d))
     if not shape.pool:
-        return Amount(flops, tokens + evaluated * work.L * (1 + ROW * d))
+        return Amount(flops, tokens + evaluated * work.L * (3 + ROW * d))
     # tokens are drawn and counted
     counts = evaluated * V
     if "test" in work.in_the_limit:
@@ -148,8 +149,8 @@ def _stream(shape: Shape, work: Work) -> Amount:
     repeated = (work.first_steps - 1) * rounded_up(work.N, BLOCK)
     # the recipe reads the tokens of a sample three times, and a first step once
     drawn = samples * work.L + (0 if work.is_stored else repeated * work.L // 3)
-    each = 5 + exact + 2 * EXPONENTIAL + ROW * (3 if exact else 4) * d
-    streamed = Amount(samples * 8 * m * d, each * drawn + UNIT * 3 * samples * m)
+    each = 25 + exact + 2 * EXPONENTIAL + ROW * (3 if exact else 4) * d
+    streamed = Amount(samples * 8 * m * d, each * drawn + unit(shape) * 3 * samples * m)
     if exact:
         slopes = Amount(samples * (4 * d * p + 2 * V * d))
         return streamed + _softmax(shape, 2 * samples + repeated) + slopes
@@ -161,7 +162,7 @@ def _stream(shape: Shape, work: Work) -> Amount:
 def _counts(shape: Shape, work: Work) -> Amount:
     """The cost of the three steps over co-occurrence counts of tokens."""
     V, d, drawn = shape.V, shape.d, rounded_up(work.N, TILE) * work.L
-    tokens = V**2 + (11 + 2 * EXPONENTIAL) * drawn
+    tokens = V**2 + COUNT * drawn
     return Amount(8 * V * d * (V + d), tokens) + _softmax_bounds(shape)
 
 
@@ -175,7 +176,7 @@ def _pool(shape: Shape, work: Work) -> Amount:
     words = counts if "samples" in work.in_the_limit else samples
     words += counts if "noise" in work.in_the_limit else noise * (work.L - 1)
     flops = 6 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
-    each = EXPONENTIAL * 9 + UNIT * 3 * m
+    each = EXPONENTIAL * 9 + unit(shape) * 3 * m
     # the backward pass computes the softmax of the pairs again
     n_softmax = 2 * (work.first_steps - 1) * V * K
     pairs = Amount(flops, batches * words + V * K * each)
@@ -228,13 +229,13 @@ def _further_steps(shape: Shape, work: Work) -> Amount:
         pairs = steps * V * K
         tables = steps * 8 * (K * V * d + V * K * d + (V + K) * m * d)
         flops = 4 * pairs * of_logits + tables
-        return Amount(flops, pairs * (EXPONENTIAL * 6 + UNIT * 3 * m))
+        return Amount(flops, pairs * (EXPONENTIAL * 6 + unit(shape) * 3 * m))
     of_sample = 3 * of_logits + (2 * V * d if trains_rows(shape) else 0)
     size = rounded_up(work.batch or work.N, BLOCK)
     if shape.trained_by.source == "memory":
         is_drawn = work.batch or (work.fresh_batches and not work.in_the_limit)
         words = 2 * size if is_drawn else 0
-        each = EXPONENTIAL * 6 * V + UNIT * 3 * m
+        each = EXPONENTIAL * 6 * V + unit(shape) * 3 * m
         return Amount(steps * (V * of_sample + update), steps * (words + V * each))
     samples = steps * size
     n_rows = min(work.L, V + 1)
@@ -248,7 +249,7 @@ def _further_steps(shape: Shape, work: Work) -> Amount:
     if shape.trains != "V":
         of_sample += 2 * V * d  # keys
     of_token = 5 + EXPONENTIAL * 2 + ROW * d + trains_rows(shape)
-    each = of_token * n_rows + EXPONENTIAL * 3 * V + UNIT * 2 * m
+    each = of_token * n_rows + EXPONENTIAL * 3 * V + unit(shape) * 2 * m
     flops = samples * of_sample + (samples // BLOCK) * update
     return Amount(flops, words + samples * each)
 
@@ -307,6 +308,11 @@ def _floats_of_descent(shape: Shape, tile: int) -> int:
 def trains_rows(shape: Shape) -> bool:
     """Whether further steps train the rows of Z_in."""
     return "Z_in" in TRAINS[shape.trains]
+
+
+def unit(shape: Shape) -> float:
+    """The cost of a hidden unit in tokens."""
+    return GELU if shape.activation == "gelu" else UNIT
 
 
 def rounded_up(n: int, size: int) -> int:

@@ -61,7 +61,7 @@ short run.
 Values that are not stored are computed again in each step.
 """
 
-LIGHT_COMPILE, LIGHT_RUN = 0.5, 1.35
+LIGHT_COMPILE, LIGHT_RUN = 0.5, 1.5
 """Two times of a light program, divided by those of a program that is not light.
 LIGHT_COMPILE is for the compile time, and LIGHT_RUN for the run time without matrix
 products.
