@@ -97,7 +97,7 @@ def test_the_less_work_a_program_has_the_less_it_is_optimised():
         (shape,) = of(POINT.replace(N=N), seeds=4).peaks
         return shape
 
-    tiny, little, much = map(program, (1024, 10**6, 10**8))
+    tiny, little, much = map(program, (1024, 10**7, 10**8))
     kinds = [(shape.light, shape.quick) for shape in (tiny, little, much)]
     assert kinds == [(True, True), (True, False), (False, False)]
     assert [tiny.tile, little.tile] == [512, 2048]
