@@ -520,7 +520,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         if problems:
             raise PointError(problems)
         stored = self.__dict__
-        stored.update(_checked(given))
+        _store(given, stored)
         stored["given"] = tuple(filter(stored.__contains__, DERIVED))
         self._resolve()
         template = _template(tuple(stored), _choices(self))
@@ -745,15 +745,14 @@ def _template(stored: Collection[str], choices: Iterable[Any]) -> Template:
     return Template(tuple(off), f"{{{','.join(entries)}}}", attrgetter(*numbers))
 
 
-def _checked(given: Mapping[str, object]) -> dict[str, Any]:
-    """Returns a dict with the checked values of the given fields, without those at
-    their default.
+def _store(given: Mapping[str, object], stored: dict[str, Any]) -> None:
+    """Adds the checked values of the given fields to `stored`, without those at their
+    default.
 
     Raises PointError.
     """
     has_many = given.get("pool") is not None or as_number(given.get("L"), int) == 1
     problems: list[Problem] = []
-    checked = {}
     for name, value in {**REQUIRED, **given}.items():
         if value is DEFAULTS[name]:
             continue
@@ -763,14 +762,14 @@ def _checked(given: Mapping[str, object]) -> dict[str, Any]:
         else:
             value = checked_field(name, value, has_many, problems)
         if value != DEFAULTS[name]:
-            checked[name] = value
+            # key by key, for which Python shares the keys of all points
+            stored[name] = value
     if None not in (given.get("kappa"), given.get("gamma")):
-        both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
+        both = f"kappa={stored['kappa']!r} and gamma={stored['gamma']!r}"
         message = f"got {both}; give one, the other follows"
         problems.append(Problem("kappa", message))
     if problems:
         raise PointError(problems)
-    return checked
 
 
 @lru_cache(2**16, typed=True)
