@@ -495,6 +495,7 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     """
 
     template: Template = field(init=False)
+    """What the point has in common with others that differ in numbers alone."""
 
     point_id: str = field(init=False)
     """The id of the point, 16 hex digits. It is a hash of the problem that is solved,

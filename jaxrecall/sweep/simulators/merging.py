@@ -26,7 +26,11 @@ from . import Program, grouped
 
 
 class Part:
-    """Points whose runs always share a program."""
+    """Points whose runs always share a program, because they have the same tight shape.
+
+    `seconds` returns the number of seconds that all these runs take in a program of a
+    given shape, without its compilation. It is computed once for each shape.
+    """
 
     def __init__(self, points: Sequence[Point], n_runs: Mapping[Point, int]):
         self.points = points
@@ -90,7 +94,9 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
 
 
 def _alike(point: Point) -> tuple[object, ...]:
-    """Returns what determines the shape of a point, and is found faster."""
+    """Returns a key that only points of the same shape have. It takes less time than
+    the shape.
+    """
     form = form_for(point, point.V).name
     return form, point.sizes, point.template
 
