@@ -28,14 +28,15 @@ def make_point(values: Mapping[str, Any]) -> Point:
         PointError: a field is not allowed, as for `Point`, or the law lacks a
             parameter.
     """
+    dotted = [name for name in values if "." in name]
+    if not dotted:
+        return Point(**values)
     fields = dict(values)
     parameters: dict[str, dict[str, object]] = {}
     problems = []
     named = set()
-    for name, value in values.items():
-        if "." not in name:
-            continue
-        del fields[name]
+    for name in dotted:
+        value = fields.pop(name)
         if value is None:
             continue
         field, _, parameter = name.partition(".")

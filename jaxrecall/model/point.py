@@ -15,9 +15,10 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, cached_property, lru_cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
@@ -37,7 +38,6 @@ from .values import (
     declared,
     is_missing,
     plain_type,
-    to_12_digits,
 )
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
@@ -494,6 +494,19 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
     defaults.
     """
 
+    template: Template = field(init=False)
+    """What the point has in common with others that differ in numbers alone."""
+
+    point_id: str = field(init=False)
+    """The id of the point, 16 hex digits. It is a hash of the problem that is solved,
+    and does not depend on the method or the machine.
+
+    The id is the start of the sha256 of a canonical JSON object. The object contains
+    the fields in IN_ID, those of further steps if there are such steps, and all other
+    fields that are off their default. A field that a later version adds therefore
+    changes no id. kappa never enters, because gamma determines it.
+    """
+
     def _complete(self, **given: object) -> None:
         """Sets the attributes. A field at its default remains an attribute of the
         class, so a point stores only what differs.
@@ -508,14 +521,18 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         if problems:
             raise PointError(problems)
         stored = self.__dict__
-        stored.update(_checked(given))
+        _store(given, stored)
         stored["given"] = tuple(filter(stored.__contains__, DERIVED))
         self._resolve()
+        template = _template(tuple(stored), _choices(self))
+        stored["template"] = template
         for record in (Data, Architecture, Training, Recipe):
             problems += record.problems(self)
         problems += _uncovered(self)
         if problems:
             raise PointError(problems)
+        text = template.identity % template.numbers(self)
+        stored["point_id"] = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     if not TYPE_CHECKING:  # type checkers use the generated constructor
         __init__ = _complete
@@ -589,6 +606,11 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return self.steps - first_step(self.start)
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """V, d and m."""
+        return self.V, self.d, self.m
+
+    @property
     def p(self) -> int:
         """The width of the input of V_mat: d for attention-only, m with an MLP."""
         return self.m or self.d
@@ -612,31 +634,10 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         """
         return {name: plain(getattr(self, name)) for name in FIELDS}
 
-    @cached_property
+    @property
     def unusual_fields(self) -> tuple[str, ...]:
         """The names of the fields that are off their default, in order."""
-        usual = [] if self.m else ["activation"]
-        for name, of in SAME_AS.items():
-            if getattr(self, name) == getattr(self, of):
-                usual.append(name)
-        stored = self.__dict__
-        off = [name for name in FIELDS if name in stored and name not in usual]
-        return tuple(off)
-
-    @cached_property
-    def point_id(self) -> str:
-        """The id of the point, 16 hex digits. It is a hash of the problem that is
-        solved, and does not depend on the method or the machine.
-
-        The id is the start of the sha256 of a canonical JSON object. The object
-        contains the fields in IN_ID, those of further steps if there are such steps,
-        and all other fields that are off their default. A field that a later version
-        adds therefore changes no id. kappa never enters, because gamma determines it.
-        """
-        names = _names_in_id(self.unusual_fields)
-        values = map(partial(getattr, self), names)
-        entries = ",".join(map(_entry_in_id, names, values))
-        return hashlib.sha256(f"{{{entries}}}".encode()).hexdigest()[:16]
+        return self.template.unusual_fields
 
     @cached_property
     def draws_id(self) -> str:
@@ -709,36 +710,50 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return other
 
 
-@cache
-def _names_in_id(unusual: Iterable[str]) -> list[str]:
-    """Returns the sorted names of the fields that enter the id of a point with these
-    fields off their default.
+class Template(NamedTuple):
+    """What points have in common that differ in numbers alone. The points of a grid
+    have few templates, and each is made once.
     """
-    names = IN_ID.union(unusual, _FURTHER if "optimizer" in unusual else ())
-    return sorted(names - {"kappa"})
 
-
-@lru_cache(2**16, typed=True)
-def _entry_in_id(name: str, value: Any) -> str:
-    """Returns the entry of a field in the JSON object of an id. A float is a text with
-    12 significant digits.
+    unusual_fields: tuple[str, ...]
+    identity: str
+    """The JSON object of the id as a format of numbers. A float is a text with 12
+    significant digits.
     """
-    if isinstance(value, Law):
-        value = value.identity()
-    elif isinstance(value, float):
-        value = to_12_digits(value)
-    return f'"{name}":{json.dumps(value)}'
+    numbers: Callable[[Point], tuple[float, ...]]
+    """Returns these numbers of a point."""
 
 
-def _checked(given: Mapping[str, object]) -> dict[str, Any]:
-    """Returns a dict with the checked values of the given fields, without those at
-    their default.
+@lru_cache(4096)
+def _template(stored: Collection[str], choices: Iterable[Any]) -> Template:
+    """Returns the template of the points that store these fields and that have these
+    values of the fields in CHOICES.
+    """
+    chosen = dict(zip(CHOICES, choices, strict=True))
+    unusual = set(stored).difference(CHOICES).union(unknown_names(chosen))
+    off = [name for name in FIELDS if name in unusual]
+    of_training = _FURTHER if "optimizer" in off else ()
+    entries, numbers = [], []
+    for name in sorted(IN_ID.union(off, of_training) - {"kappa"}):
+        if name in chosen:
+            value = chosen[name]
+            text = json.dumps(value.identity() if isinstance(value, Law) else value)
+            text = text.replace("%", "%%")
+        else:
+            numbers.append(name)
+            text = "%d" if plain_type(FIELDS[name]) == "int" else '"%.12g"'
+        entries.append(f'"{name}":{text}')
+    return Template(tuple(off), f"{{{','.join(entries)}}}", attrgetter(*numbers))
+
+
+def _store(given: Mapping[str, object], stored: dict[str, Any]) -> None:
+    """Adds the checked values of the given fields to `stored`, without those at their
+    default.
 
     Raises PointError.
     """
     has_many = given.get("pool") is not None or as_number(given.get("L"), int) == 1
     problems: list[Problem] = []
-    checked = {}
     for name, value in {**REQUIRED, **given}.items():
         if value is DEFAULTS[name]:
             continue
@@ -748,14 +763,14 @@ def _checked(given: Mapping[str, object]) -> dict[str, Any]:
         else:
             value = checked_field(name, value, has_many, problems)
         if value != DEFAULTS[name]:
-            checked[name] = value
+            # key by key, for which Python shares the keys of all points
+            stored[name] = value
     if None not in (given.get("kappa"), given.get("gamma")):
-        both = f"kappa={checked['kappa']!r} and gamma={checked['gamma']!r}"
+        both = f"kappa={stored['kappa']!r} and gamma={stored['gamma']!r}"
         message = f"got {both}; give one, the other follows"
         problems.append(Problem("kappa", message))
     if problems:
         raise PointError(problems)
-    return checked
 
 
 @lru_cache(2**16, typed=True)
@@ -962,6 +977,15 @@ DEFAULTS = {name: f.default for name, f in FIELDS.items()}
 
 REQUIRED = {name: None for name, default in DEFAULTS.items() if default is MISSING}
 """The fields without a default, each with the value None, which is refused."""
+
+CHOICES = [
+    name
+    for name, f in FIELDS.items()
+    if f.metadata["kind"] == "static" or plain_type(f) in ("bool", "str")
+]
+"""The fields that are no numbers, and those that are part of a program."""
+
+_choices = attrgetter(*CHOICES)
 
 TRAINING = tuple(f.name for f in fields(Training))
 """The names of the fields of further steps."""

@@ -18,7 +18,14 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..model.point import BLOCK, REDRAWS, TRAINS, Point
+from ..model.point import (
+    BLOCK,
+    REDRAWS,
+    TRAINS,
+    Point,
+    first_step,
+    recorded_steps,
+)
 from .program_shape import (
     LABELS,
     LIGHT_RUN,
@@ -78,8 +85,7 @@ class Amount(NamedTuple):
 
 Work = namedtuple(
     "Work",
-    "N is_stored V L n_test recorded_steps further_steps first_steps fresh_batches"
-    " batch in_the_limit",
+    "N is_stored V L n_test steps first_steps fresh_batches batch in_the_limit",
 )
 """The values of a point on which the cost of its runs depends. Many points of a grid
 have the same work.
@@ -119,7 +125,8 @@ def amount(shape: Shape, work: Work) -> Amount:
 
 def _evaluation(shape: Shape, work: Work) -> Amount:
     """The cost of drawing embeddings and of computing metrics."""
-    V, d, m, n_rows = shape.V, shape.d, shape.m, len(work.recorded_steps)
+    V, d, m = shape.sizes
+    n_rows = len(recorded_steps(shape.start, work.steps))
     n_test = n_rows * rounded_up(work.n_test, BLOCK)
     evaluated = n_test + n_rows * rounded_up(min(work.N, work.n_test), BLOCK)
     labels = evaluated * rounded_up(work.V, LABELS)
@@ -143,7 +150,8 @@ def _stream(shape: Shape, work: Work) -> Amount:
     """The cost of the first steps over samples, if attention is not locked. Locked
     attention costs less.
     """
-    V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d
+    V, d, m = shape.sizes
+    p = m or d
     exact, samples = shape.trained_by.exact, rounded_up(work.N, TILE)
     # steps 1, 2, ... of the first steps compute the softmax once more
     repeated = (work.first_steps - 1) * rounded_up(work.N, BLOCK)
@@ -170,7 +178,8 @@ def _pool(shape: Shape, work: Work) -> Amount:
     """The cost of the first steps over all pairs of a token and a noise sequence. Words
     are drawn one by one, or counts in the Gaussian limit.
     """
-    V, d, m, K = shape.V, shape.d, shape.m, shape.pool
+    V, d, m = shape.sizes
+    K = shape.pool
     batches, counts = 3 if work.fresh_batches else 1, NORMAL * work.V * K
     samples, noise = 3 * rounded_up(work.N, TILE), 2 * rounded_up(K, BLOCK)
     words = counts if "samples" in work.in_the_limit else samples
@@ -222,7 +231,8 @@ def _further_steps(shape: Shape, work: Work) -> Amount:
 
     The backward pass costs twice as much as the forward pass.
     """
-    V, d, m, K, steps = shape.V, shape.d, shape.m, shape.pool, work.further_steps
+    V, d, m = shape.sizes
+    K, steps = shape.pool, work.steps - first_step(shape.start)
     of_logits = 2 * V * d + 4 * m * d  # flops of one sample
     update = 6 * V * d * (m or d)
     if K:
@@ -261,7 +271,8 @@ def peak_bytes(shape: Shape) -> int:
 
     Compilers reserve less memory, sometimes only an eighth of it.
     """
-    V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d
+    V, d, m = shape.sizes
+    K, p = shape.pool, m or d
     source, exact, tile = shape.trained_by.source, shape.trained_by.exact, shape.tile
     if source == "memory":
         tile = min(tile, V)
@@ -295,7 +306,8 @@ def _floats_of_descent(shape: Shape, tile: int) -> int:
     """The number of floats that further steps store: parameters, gradients, two
     moments, tables of the vocabulary, and the arrays of the backward pass.
     """
-    V, d, m, p = shape.V, shape.d, shape.m, shape.m or shape.d
+    V, d, m = shape.sizes
+    p = m or d
     trained, way_back = d * p + d * d, tile * (4 * V + 2 * d)
     if trains_rows(shape):
         trained += 2 * V * d

@@ -183,6 +183,11 @@ class Shape:
             object.__setattr__(self, "tile", BLOCK * blocks)
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """V, d and m."""
+        return self.V, self.d, self.m
+
+    @property
     def laws(self) -> dict[str, Any]:
         """A dict from field name to law, with the float parameters at their defaults.
 
@@ -223,7 +228,7 @@ class Shape:
 
         The sizes are included only if they must be exact.
         """
-        sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
+        sizes = self.sizes if self.exact_sizes else ()
         names = (*_STATIC, "embedding", "batched", "groups", "repeats", "noisy")
         return (self.form, self.m > 0, *map(self._plain, names), sizes)
 
@@ -254,7 +259,7 @@ class Shape:
         """
         tile = VMAPPED_SAMPLES // width
         if not self.counts_only:
-            tile = min(tile, 2**22 // max(self.V, self.d, self.m))
+            tile = min(tile, 2**22 // max(self.sizes))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
 
     @property
@@ -278,7 +283,7 @@ class Shape:
         """Whether the arrays of a tile are small, so that a CPU takes longer to divide
         a kernel between cores than to run it.
         """
-        widest = max(self.V, self.d, self.m)
+        widest = max(self.sizes)
         return self.counts_only or self.tile * widest <= SMALL_KERNEL
 
     def __str__(self) -> str:
@@ -299,7 +304,7 @@ class Shape:
         """A sort key that places programs next to each other if their points could
         share one.
         """
-        return *self.variant, self.V, self.d, self.m
+        return *self.variant, *self.sizes
 
     @property
     def label(self) -> str:
@@ -329,7 +334,7 @@ class Shape:
         """
         fields = _static_fields(point)
         if fields["exact_sizes"]:
-            V, d, m = point.V, point.d, point.m
+            V, d, m = point.sizes
         return _shape(V, d, m, form=form_for(point, V).name, **fields)
 
     @staticmethod
@@ -339,7 +344,7 @@ class Shape:
         The functions of such columns must not receive padded arrays, so sizes are
         exact.
         """
-        shape = Shape.sized(point, point.V, point.d, point.m)
+        shape = Shape.sized(point, *point.sizes)
         return replace(shape, exact_sizes=True, columns=columns)
 
     @staticmethod
@@ -347,7 +352,7 @@ class Shape:
         """The shape for a single point. Each size is padded to a power of two that is
         at least 16.
         """
-        V, d, m = map(_power_of_two, (point.V, point.d, point.m))
+        V, d, m = map(_power_of_two, point.sizes)
         return Shape.sized(point, V, d, m)
 
     @staticmethod
@@ -356,7 +361,7 @@ class Shape:
 
         Sizes are multiples of 16, with four sizes between successive powers of two.
         """
-        V, d, m = (padded_size(size, 16) for size in (point.V, point.d, point.m))
+        V, d, m = (padded_size(size, 16) for size in point.sizes)
         return Shape.sized(point, V, d, m)
 
 

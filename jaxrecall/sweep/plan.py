@@ -163,13 +163,14 @@ def make_plan(
     chunks, peaks, flops, n_cores = [], {}, 0.0, cores()
     groups = grouped(n, program or simulator.programs(n).__getitem__)
     for each, points in sorted(groups.items()):
-        timed, peaks[each] = [], 0
+        timed, peak = [], 0
         for point in points:
             cost = simulator.cost(each, point)
             seconds = cost.seconds / n_cores
             timed += [(run, seconds) for run in of_points[point]]
             flops += n[point] * cost.flops
-            peaks[each] = max(peaks[each], cost.bytes)
+            peak = max(peak, cost.bytes)
+        peaks[each] = peak
         for piece in pieces(timed, CHUNK_RUNS, CHUNK_SECONDS):
             chunks.append(Chunk(each, *piece))
     return Plan(

@@ -313,6 +313,8 @@ def _varying(
         for point in points:
             for column, value in _columns_of(names, point, name).items():
                 values.setdefault(column, set()).add(value)
+            if name in names.numbers and len(values[name]) > 1:
+                break
     varying = []
     for name, found in values.items():
         if "." in name:
@@ -349,9 +351,9 @@ def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> NamedV
     fixed = {}
     for name in dict.fromkeys(file.base) | file.written:
         if name in names.fields:
-            values = {names.value(point, name) for point in points}
-            if len(values) == 1:
-                fixed[name] = values.pop()
+            first = names.value(points[0], name)
+            if all(names.value(point, name) == first for point in points):
+                fixed[name] = first
     return fixed
 
 

@@ -10,41 +10,59 @@ every share, and also when it is resumed.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property, partial
+from heapq import heapify, heappop, heappush
+from itertools import combinations, starmap
 from operator import attrgetter
 
 from ...model.point import Point
 from ...simulator.cost import Work, amount, work_of
+from ...simulator.forms import form_for
 from ...simulator.program_shape import Shape
 from . import Program, grouped
 
 
-@dataclass
-class PlannedProgram:
-    """A program, the points that it computes, and the number of runs with each
-    work.
+class Part:
+    """Points whose runs always share a program, because they have the same tight shape.
+
+    `seconds` returns the number of seconds that all these runs take in a program of a
+    given shape, without its compilation. It is computed once for each shape.
     """
 
+    def __init__(self, points: Sequence[Point], n_runs: Mapping[Point, int]):
+        self.points = points
+        runs = Counter[Work]()
+        for point in points:
+            runs[work_of(point)] += n_runs[point]
+
+        @cache
+        def seconds(shape: Shape) -> float:
+            return sum(n * amount(shape, work).seconds for work, n in runs.items())
+
+        self.seconds = seconds
+
+
+@dataclass
+class PlannedProgram:
+    """A program, and the parts of the points that it computes."""
+
     shape: Shape
-    points: list[Point]
-    runs: Counter[Work]
+    parts: list[Part]
+
+    @cached_property
+    def takes(self) -> float:
+        """The seconds that the program takes."""
+        return self.seconds(self.shape)
 
     def seconds(self, shape: Shape) -> float:
         """Returns the number of seconds that it takes to compile a program and to do
         the runs in it.
         """
-        seconds = sum(n * amount(shape, work).seconds for work, n in self.runs.items())
+        seconds = sum(part.seconds(shape) for part in self.parts)
         return seconds + shape.compile_seconds
-
-    def joined(self, other: PlannedProgram) -> PlannedProgram:
-        """Returns one program for the points of both programs."""
-        shape = larger(self.shape, other.shape)
-        points = self.points + other.points
-        return PlannedProgram(shape, points, self.runs + other.runs)
 
 
 def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
@@ -55,12 +73,12 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
     than it saves. Each merged shape is then replaced by the program that does its work
     in the least time.
     """
+    of_shapes: dict[Shape, list[Point]] = {}
+    for alike in grouped(points, _alike).values():
+        of_shapes.setdefault(Shape.tight(alike[0]), []).extend(alike)
     tight = []
-    for shape, of_shape in grouped(points, Shape.tight).items():
-        runs = Counter[Work]()
-        for point in of_shape:
-            runs[work_of(point)] += points[point]
-        tight.append(PlannedProgram(shape, of_shape, runs))
+    for shape, of_shape in of_shapes.items():
+        tight.append(PlannedProgram(shape, [Part(of_shape, points)]))
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
@@ -68,10 +86,19 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
     fallbacks: set[Shape] = set()
     for member in sorted(members, key=lambda member: member.shape.fallback is None):
         shape = cheapest(member, fallbacks)
-        programs |= dict.fromkeys(member.points, shape)
+        for part in member.parts:
+            programs |= dict.fromkeys(part.points, shape)
         if shape.fallback:
             fallbacks.add(shape.fallback)
     return programs
+
+
+def _alike(point: Point) -> tuple[object, ...]:
+    """Returns a key that only points of the same shape have. It takes less time than
+    the shape.
+    """
+    form = form_for(point, point.V).name
+    return form, point.sizes, point.template
 
 
 _variant = attrgetter("shape.variant")
@@ -86,7 +113,7 @@ def cheapest(member: PlannedProgram, fallbacks: Iterable[Shape] = ()) -> Shape:
     fallback may have to be compiled in any case.
     """
     shape = member.shape
-    costs = {shape: member.seconds(shape)}
+    costs = {shape: member.takes}
     # further steps take nearly twice as long in a light program
     if not shape.optimizer:
         light = replace(shape, light=True)
@@ -103,34 +130,42 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
     the most time is merged first. Merging stops when no merge saves time.
     """
     # each member has a number, because hashing pairs of shapes is slow
-    numbered = dict(enumerate(sorted(members, key=lambda member: member.shape)))
-    takes = {i: member.seconds(member.shape) for i, member in numbered.items()}
+    numbered = sorted(members, key=attrgetter("shape"))
+    left = set(range(len(numbered)))
+    with_sizes = cache(partial(_resized, numbered[0].shape))
 
-    @cache
-    def saved(a: int, b: int) -> float:
-        both = numbered[a].joined(numbered[b])
+    def merge(a: int, b: int) -> tuple[float, int, int, PlannedProgram]:
+        """Returns the seconds that the merge of two members adds, their numbers, and
+        their program.
+        """
+        one, other = numbered[a], numbered[b]
+        sizes = map(max, one.shape.sizes, other.shape.sizes)
+        both = PlannedProgram(with_sizes(*sizes), one.parts + other.parts)
         # pairs that save the same time differ by rounding alone
-        return round(takes[a] + takes[b] - both.seconds(both.shape), 6)
+        return round(both.takes - one.takes - other.takes, 6), a, b, both
 
-    left = list(numbered)
-    while len(left) > 1:
-        a, b = max(itertools.combinations(left, 2), key=lambda pair: saved(*pair))
-        if saved(a, b) <= 0:
+    merges = list(starmap(merge, combinations(left, 2)))
+    heapify(merges)
+    while merges:
+        added, a, b, both = heappop(merges)
+        if added >= 0:
             break
-        both = numbered[a].joined(numbered[b])
-        gone = {a, b}
-        for i in left:
-            if i not in gone and numbered[i].shape == both.shape:
-                both = numbered[i].joined(both)
-                gone.add(i)
-        new = len(numbered)
-        numbered[new], takes[new] = both, both.seconds(both.shape)
-        left = [i for i in left if i not in gone] + [new]
-    return [numbered[i] for i in left]
+        if {a, b} <= left:
+            left -= {a, b}
+            numbered.append(both)
+            new = len(numbered) - 1
+            for i in left:
+                heappush(merges, merge(i, new))
+            left.add(new)
+    return [numbered[i] for i in sorted(left)]
 
 
 def larger(a: Shape, b: Shape) -> Shape:
     """Returns the shape `a` with V, d and m replaced by the larger values of both
     shapes.
     """
-    return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m), tile=0)
+    return _resized(a, *map(max, a.sizes, b.sizes))
+
+
+def _resized(shape: Shape, V: int, d: int, m: int) -> Shape:
+    return replace(shape, V=V, d=d, m=m, tile=0)

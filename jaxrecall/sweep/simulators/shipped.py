@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -27,7 +26,7 @@ from ...simulator.program_shape import Shape
 from ..machine import memory_described, memory_limit
 from . import RISES, Cost, Loaded, Outcomes, Program, Room
 from .custom import ACCURACY, Simulator
-from .merging import PlannedProgram, cheapest, merged
+from .merging import Part, PlannedProgram, cheapest, merged
 
 if TYPE_CHECKING:
     from ...simulator.program import Executable
@@ -109,7 +108,7 @@ class RecallSimulator(Simulator):
             return Shape.with_columns(point, self.own)
         if not like:
             return Shape.tight(point)
-        shape = Shape.sized(point, like.V, like.d, like.m)
+        shape = Shape.sized(point, *like.sizes)
         return replace(shape, light=like.light, quick=like.quick, tile=like.tile)
 
     def programs(self, points: Mapping[Point, int]) -> dict[Point, Program]:
@@ -225,8 +224,8 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
     _check_memory(point)
     if remark := start():
         warnings.warn(remark, UserWarning, stacklevel=2)
-    runs = Counter({work_of(point): RUNS_OF_POINT})
-    planned = PlannedProgram(Shape.rounded(point), [point], runs)
+    part = Part([point], {point: RUNS_OF_POINT})
+    planned = PlannedProgram(Shape.rounded(point), [part])
     rows = _rows(point, wanted, cheapest(planned))
     traces = [[_untimed(row) for row in rows[run]] for run in wanted]
     if trace:
