@@ -221,7 +221,7 @@ def wrong_deviation(memory: StoredKeys, logits: Logits, r: ndarray) -> ndarray:
     model, N = memory.model, memory.N
     own_part = np.outer(logits.scale**2 * memory.overlaps.spread, r**2)
     variance = logits.variance[:, None] + own_part
-    if not (variance >= 0).all():
+    if not variance.min() >= 0:
         raise TheoryError(
             f"d: got {model.d} with V={model.V} and N={N:g}; allowed: larger d or V,"
             " the variance of a wrong logit is not positive here"

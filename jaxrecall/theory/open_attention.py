@@ -90,16 +90,15 @@ def predicted_accuracy(model: Model, N: float) -> float:
         return recalled(model, N)
     attended = attention(model, N)
     read, reading = attended.read, attended.reading
-    order = np.lexsort([read, np.broadcast_to(-reading.rival, SEEDS)])
-    groups = order.reshape(GROUPS, -1)
     n_nodes = NODES // GROUPS  # recall is averaged over groups and nodes at once
-    if np.ndim(reading.rival):  # seeds differ in their reading
+    if np.ndim(reading.rival):  # seeds differ in their reading alone
+        groups = np.argsort(-reading.rival, kind="stable").reshape(GROUPS, -1)
         medians = []
         for part in reading:
             of_groups = np.broadcast_to(part, SEEDS)[groups]
             medians.append(np.repeat(np.median(of_groups, axis=1), n_nodes))
         reading = Reading(*medians)
-    read = np.repeat(read[groups].mean(axis=1), n_nodes)
+    read = np.repeat(np.sort(read).reshape(GROUPS, -1).mean(axis=1), n_nodes)
     weight = np.where(read * model.V < 1, 0.0, read)
     if not weight.any():
         return 0.0
