@@ -17,8 +17,8 @@ import scipy
 
 from ...errors import UsageError, suggest
 from ...sweep.summary import MEAN, Summary
-from ..fit import Fit, cells, fit
-from ..fit.cells import refuse_runs_twice
+from ..fit import Fit, fit
+from ..fit.cells import refuse_runs_twice, rows_of_cells
 from ..fit.checks import tried
 from ..fit.columns import (
     ColumnNames,
@@ -69,9 +69,8 @@ class Runs:
         Raises FitError if the table cannot be fitted. Raises UsageError if runs at one
         level of a cell differ in more than the seed.
         """
-        families, _ = cells.families(df, roles, along)
-        table: Table = pd.concat([family.at for family in families])
-        axes = in_order(varying(table, table))
+        used, axes, _ = rows_of_cells(df, roles, along)
+        axes = in_order(varying(used, axes))
         rows = tried(rows_of(df, roles, summary), roles, MEASURE)
         rows = rows[rows[along] > 0]
         for name in axes:

@@ -58,6 +58,9 @@ SHARED = 0.5
 compared.
 """
 
+FIRST_RUNS = 16
+"""The number of runs that are compared first. They tell most cells apart."""
+
 
 class Cell(NamedTuple):
     """The counts of one curve: k of n answers are correct, at the levels N, ascending.
@@ -189,24 +192,8 @@ def families(
     Raises:
         FitError: if the table cannot be fitted. The message lists the problems.
     """
-    given = frame
-    frame, remarks = check_rows(as_given(frame, roles), roles, along, counts_lost)
+    frame, axes, remarks = rows_of_cells(frame, roles, along, counts_lost)
     seeds = seed_columns(frame)
-    frame = _with_levels(frame, along, roles)
-    axes, followers = choose_axes(frame, roles, along)
-    if followers := without(followers, (*roles.rates, *EXTRAS)):
-        others = ", ".join(varying(frame, axes)) or along
-        remarks.append(
-            f"{', '.join(followers)}: varies, but its values follow from those of"
-            f" {others}, so it is not an axis"
-        )
-    if roles.axes is None:
-        remarks += _on_settings(frame, roles, axes, along)
-    point = [*axes, along, *seeds]
-    if repeated := varying(frame, roles.averaged):
-        remarks.append(f"{', '.join(repeated)}: averaged within each seed")
-        frame = _averaged(frame, point, roles.counted)
-    refuse_runs_twice(given, frame, roles, point)
     powers = roles.powers
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
@@ -246,6 +233,33 @@ def families(
             " for their ratios"
         )
     return filled, remarks
+
+
+def rows_of_cells(
+    frame: Table, roles: Roles, along: str, counts_lost: bool = False
+) -> tuple[Table, list[str], list[str]]:
+    """Returns the rows of which cells are made, their axes, and remarks.
+
+    The arguments and errors are those of `families`.
+    """
+    given = frame
+    frame, remarks = check_rows(as_given(frame, roles), roles, along, counts_lost)
+    frame = _with_levels(frame, along, roles)
+    axes, followers = choose_axes(frame, roles, along)
+    if followers := without(followers, (*roles.rates, *EXTRAS)):
+        others = ", ".join(varying(frame, axes)) or along
+        remarks.append(
+            f"{', '.join(followers)}: varies, but its values follow from those of"
+            f" {others}, so it is not an axis"
+        )
+    if roles.axes is None:
+        remarks += _on_settings(frame, roles, axes, along)
+    point = [*axes, along, *seed_columns(frame)]
+    if repeated := varying(frame, roles.averaged):
+        remarks.append(f"{', '.join(repeated)}: averaged within each seed")
+        frame = _averaged(frame, point, roles.counted)
+    refuse_runs_twice(given, frame, roles, point)
+    return frame, axes, remarks
 
 
 def _on_settings(
@@ -419,17 +433,18 @@ def _originals(rows: Table, cell: ndarray) -> list[int]:
     n_both = has_run @ has_run.T
     originals: list[int] = []
     for i in range(shape[0]):
-        at = n[i] > 0
+        at = np.flatnonzero(n[i])
         before = np.unique(np.array(originals, int))
         least = SHARED * np.minimum(n_both[i, i], n_both[before, before])
         before = before[n_both[i, before] >= least]
-        there = np.ix_(before, at)
-        both = n[there] > 0
-        differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
-        same_L = (L[before] == L[i])[:, None]
-        differ |= same_L & (check[there] != check[i, at])
-        sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
-        same = before[sure & ~(both & differ).any(axis=1)]
+        for runs in (at[:FIRST_RUNS], at):
+            there = np.ix_(before, runs)
+            differ = (k[there] != k[i, runs]) | (n[there] != n[i, runs])
+            same_L = (L[before] == L[i])[:, None]
+            differ |= same_L & (check[there] != check[i, runs])
+            before = before[~(differ & (n[there] > 0)).any(axis=1)]
+        sure = has_run[np.ix_(before, at)] @ _log_chance(k[i, at], n[i, at])
+        same = before[sure < np.log(CHANCE)]
         originals.append(int(same[0]) if len(same) else i)
     return originals
 
