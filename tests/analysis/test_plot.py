@@ -185,7 +185,9 @@ def test_a_figure_takes_any_column_of_fractions(name):
     of = draw(fractions, of="memory_accuracy")
     options = {"theory": False} if name in ("critical_n", "phase") else {}
     expected = draw(FRAME.assign(n_correct=counts, n_test=FRAME["V"]), **options)
-    shown = [[xy(line).tolist() for line in ax.lines] for ax in (of, expected)]
+    shown = [
+        [np.nan_to_num(xy(line)).tolist() for line in ax.lines] for ax in (of, expected)
+    ]
     assert shown[0] == shown[1] != []
     labels = [ax.get_ylabel() for ax in of.figure.axes]
     assert any("memory_accuracy" in label for label in labels)
