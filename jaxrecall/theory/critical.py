@@ -137,20 +137,17 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
         return (excess(power) < 0) == falls
 
     # accuracies at powers of 2 are needed by other callers as well
-    least, above = first, last + 1
+    least, above, pivots = first, last + 1, ()
     if axis == "N":
-        # two accuracies show that theta is never reached
-        if crosses(above // 2):
-            above //= 2
-        else:
-            least = above // 2 + 1 if crosses(last) else above
-        near, step = _likely_power(model, theta), 1
-        while least <= near < above:
-            if crosses(near):
-                above, near = near, near - step
+        near = _likely_power(model, theta)
+        # the first two show that theta is never reached
+        pivots = above // 2, last, near, near - 1, near + 1, near + 2
+    for power in pivots:
+        if least <= power < above:
+            if crosses(power):
+                above = power
             else:
-                least, near = near + 1, near + step
-            step *= 2
+                least = power + 1
     above = bisect_left(range(above), True, least, key=crosses)
     if above > last:
         size = math.inf

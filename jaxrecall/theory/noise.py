@@ -271,7 +271,6 @@ class Gains(NamedTuple):
     mean: float
 
 
-@lru_cache(maxsize=256)
 def gains(model: Model) -> Gains:
     """Returns the couplings of two samples through the MLP; docs/theory-derivations.md,
     section 2.3.

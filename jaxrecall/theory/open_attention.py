@@ -180,13 +180,6 @@ def narayana(n: int, c: float) -> float:
     return float(comb(n, k) * comb(n, k - 1) @ c ** (k - 1)) / n
 
 
-class SeedScores(NamedTuple):
-    """The scores of each seed, (SEEDS,) each."""
-
-    sigma: ndarray  # standard deviation of the tokens' scores, nats
-    exposed: ndarray  # the trigger's score divided by sigma
-
-
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
     """Returns the attention in each seed.
 
@@ -194,11 +187,11 @@ def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
     a random energy model: either its largest term dominates, or the sum is close to its
     mean.
     """
-    seeds = seed_scores(score, scores)
+    sigma, exposed = seed_scores(score, scores)
     typical = score / scores.snr
     if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
-        return many_rivals(seeds, scores.snr, model)
-    return one_rival(seeds, scores, model)
+        return many_rivals(sigma, exposed, scores.snr, model)
+    return one_rival(sigma, exposed, scores, model)
 
 
 @cache
@@ -216,8 +209,9 @@ def seed_lattice() -> tuple[ndarray, ...]:
     return (*ndtri([first, third, fourth, fifth]), rank)
 
 
-def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
-    """Returns the scores of the seeds.
+def seed_scores(score: float, scores: ScoreDistribution) -> tuple[ndarray, ndarray]:
+    """Returns the standard deviation sigma of the tokens' scores in each seed, nats, and
+    the trigger's score divided by sigma, (SEEDS,) each.
 
     Each seed has one noise size, and one exposure of the trigger to the noise.
     """
@@ -232,7 +226,7 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
         exposed = scores.exposure**2 + scores.exposure_to_bias**2 * more
         exposure = np.sqrt(exposed / variance)
     sigma = score / snr * np.exp(scores.scale * fourth)
-    return SeedScores(sigma, snr + exposure * first)
+    return sigma, snr + exposure * first
 
 
 @lru_cache(maxsize=64)
@@ -242,14 +236,16 @@ def largest_rival(n: float) -> ndarray:
     return ndtri(rank ** (1 / n))
 
 
-def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
+def many_rivals(
+    sigma: ndarray, exposed: ndarray, snr: float, model: Model
+) -> Attention:
     """Returns the attention if all noise tokens contribute to the sum of the rivals'
     weights.
     """
-    L, sigma = model.L, seeds.sigma
+    L = model.L
     # log of the rivals' sum over the trigger's weight: the score that the informative
     # token needs
-    behind = math.log(L - 1) + sigma**2 / 2 - sigma * seeds.exposed
+    behind = math.log(L - 1) + sigma**2 / 2 - sigma * exposed
     locked = ndtr(-behind / sigma)
     rival = np.exp(behind - sigma * largest_rival(1))
     mass = 1 / (1 + rival)
@@ -271,7 +267,9 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
     return Attention(locked, np.ones(SEEDS), reading)
 
 
-def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
+def one_rival(
+    sigma: ndarray, exposed: ndarray, scores: ScoreDistribution, model: Model
+) -> Attention:
     """Returns the attention if a single token dominates the sum of the rivals'
     weights.
     """
@@ -282,7 +280,7 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
     # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * z * (z * z - 3)
-    return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
+    return partly(ndtr(exposed - largest - often / sigma))
 
 
 def partly(p: ndarray, stray: float = 0.0) -> Attention:
