@@ -91,6 +91,15 @@ def cosine(u: ndarray, d: int) -> ndarray:
     return t / np.sqrt(d - 1 + t * t)
 
 
+@cache
+def normal_quadrature(n: int) -> tuple[ndarray, ndarray]:
+    """Returns (n,) standard normal values and their weights, whose sum is 1: the nodes
+    of a Gauss-Hermite quadrature.
+    """
+    values, weights = np.polynomial.hermite_e.hermegauss(n)
+    return values, weights / weights.sum()
+
+
 def normal_levels(n: int) -> ndarray:
     """Returns (n,) standard normal values of equal probability."""
     return ndtri((np.arange(n) + 0.5) / n)

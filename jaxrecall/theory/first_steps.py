@@ -19,6 +19,7 @@ from numpy import ndarray
 
 from ..errors import TheoryError
 from ..model.point import RECIPE_STEPS
+from .distributions import normal_quadrature
 from .model import Model
 
 SMALL_ETA = 0.1
@@ -113,8 +114,7 @@ class Quadrature(NamedTuple):
 def quadrature(c: float, d: int) -> Quadrature:
     """Returns the quadrature for V / d = c."""
     angle = np.arange(1, 65) * np.pi / 65
-    normal, weight = np.polynomial.hermite_e.hermegauss(9)
-    weight = weight / weight.sum()
+    normal, weight = normal_quadrature(9)
     length = np.maximum(1 + math.sqrt(2 / d) * normal, 0.05)
     length /= weight @ length
     eigenvalue = 1 + c + 2 * math.sqrt(c) * np.cos(angle)
@@ -160,7 +160,7 @@ def find_filter(model: Model) -> Filter:
     by_chance = rate**2 / (V * d) * over.over_all(over.eigenvalue * learned**2)
     kept = over.over_all(counts)
     square = over.over_all(over.eigenvalue * counts**2) + by_chance
-    second, third = 1 + 3 * c + c**2, 1 + 6 * c + 6 * c**2 + c**3
+    second, third = 1 + 3 * c + c**2, fourth_moment(c)
     signal = rate / L
     return filtered._replace(
         counts=kept,
@@ -169,6 +169,15 @@ def find_filter(model: Model) -> Filter:
         overlaps=1 - signal * second / (1 + c),
         overlaps_square=1 + (signal**2 * third - 2 * signal * second) / (1 + c),
     )
+
+
+def fourth_moment(c: float) -> float:
+    """tr K^4 / V of K = Z_in Z_in^T.
+
+    The value is the factor by which noise along Sigma_c z_u, summed over tokens u,
+    enters the variance of the scores.
+    """
+    return 1 + c * (6 + c * (6 + c))
 
 
 def after_steps(depth: ndarray, steps: int) -> tuple[ndarray, ndarray]:

@@ -41,18 +41,12 @@ def locked_accuracy(model: Model, N: float) -> float:
     """
     check_N(model, N, infinite=True)
     check_first_steps(model, N)
-    return recalled(model, N)
+    return float(np.mean(recalled_by_node(model, N)))
 
 
-def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
-    """Returns what `locked_accuracy` returns, also where the first steps are too large
-    or attention is not locked.
-    """
-    return float(np.mean(recalled_by_node(model, N, at)))
-
-
-def recalled_by_node(model: Model, N: float, at: Reading) -> ByNode:
-    """Returns the fractions of which `recalled` is the mean, (NODES,) or one for all.
+def recalled_by_node(model: Model, N: float, at: Reading = LOCKED) -> ByNode:
+    """Returns the fractions of which accuracy is the mean, (NODES,) or one for all,
+    also where the first steps are too large or attention is not locked.
 
     `at` is passed to `recall` as its `reading`. It has no effect on attention-only
     models with orthogonal embeddings.

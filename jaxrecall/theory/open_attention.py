@@ -16,7 +16,7 @@ from scipy.special import comb, expit, ndtr, ndtri
 from .distributions import NODES, normal_levels
 from .first_steps import are_drawn, check_first_steps, find_filter
 from .limits import warn_of_limits
-from .locked import distinct_tokens, recalled, recalled_by_node
+from .locked import distinct_tokens, recalled_by_node
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, parts_of_noise, trigger
 from .overlaps import Reading
@@ -87,7 +87,7 @@ def predicted_accuracy(model: Model, N: float) -> float:
     if are_drawn(model):
         return drawn_accuracy(model, N)
     if model.L == 1 or not has_score_noise(model):
-        return recalled(model, N)
+        return float(np.mean(recalled_by_node(model, N)))
     attended = attention(model, N)
     read, reading = attended.read, attended.reading
     n_nodes = NODES // GROUPS  # recall is averaged over groups and nodes at once
@@ -210,8 +210,8 @@ def seed_lattice() -> tuple[ndarray, ...]:
 
 
 def seed_scores(score: float, scores: ScoreDistribution) -> tuple[ndarray, ndarray]:
-    """Returns the standard deviation sigma of the tokens' scores in each seed, nats, and
-    the trigger's score divided by sigma, (SEEDS,) each.
+    """Returns the standard deviation sigma of the tokens' scores in nats, and the
+    trigger's score divided by sigma, in each seed, (SEEDS,) each.
 
     Each seed has one noise size, and one exposure of the trigger to the noise.
     """
