@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import comb, expit, ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from .distributions import NODES, normal_levels
-from .first_steps import are_drawn, check_first_steps, find_filter
+from .first_steps import are_drawn, check_first_steps, find_filter, quadrature
 from .limits import warn_of_limits
 from .locked import distinct_tokens, recalled_by_node
 from .model import Model, check_N
@@ -166,18 +166,12 @@ def score_distribution(
 @lru_cache(maxsize=1024)
 def variation(c: float, V: int) -> float:
     """The standard deviation over seeds of log(mean bias)."""
-    # tr K^n / V by the law of Marchenko and Pastur
-    moments = np.array([1, *(narayana(n, c) for n in range(1, 9))])
-    of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
-    square = np.convolve(of_bias, of_bias) @ moments - (of_bias @ moments[:5]) ** 2
+    over = quadrature(c, V)
+    of_bias = np.polyval([1, -2, 1 - 2 * c, -2 * c * c], over.eigenvalue)
+    square = over.of_eigenvalues @ (over.eigenvalue * of_bias**2)
+    square -= (over.of_eigenvalues @ of_bias) ** 2
     relative = square / (c * (1 + 3 * c + c * c)) ** 2
     return math.sqrt(max(relative - 1, 0) / (2 * V))
-
-
-def narayana(n: int, c: float) -> float:
-    """The Narayana polynomial of degree n - 1 at c."""
-    k = np.arange(1, n + 1)
-    return float(comb(n, k) * comb(n, k - 1) @ c ** (k - 1)) / n
 
 
 def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
