@@ -174,7 +174,7 @@ def _likely_power(model: Model, theta: float) -> int:
         return power
     powers = range(RANGES["N"][1].bit_length())
     locks = bisect_left(
-        powers, theta, key=lambda power: attention(model, 2.0**power).locked.mean()
+        powers, theta, key=lambda power: attention(model, 2.0**power)[0].mean()
     )
     return max(power, locks)
 

@@ -19,7 +19,7 @@ from .limits import warn_of_limits
 from .locked import distinct_tokens, recalled_by_node
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, parts_of_noise, trigger
-from .overlaps import Reading
+from .overlaps import LOCKED, Reading
 from .several_steps import drawn_accuracy
 
 SEEDS = 4096
@@ -54,14 +54,12 @@ class ScoreDistribution(NamedTuple):
     exposure_to_bias: float = 0.0  # the part of `exposure` that is along the mean bias
 
 
-class Attention(NamedTuple):
-    """The attention in each seed, (SEEDS,) per field; docs/theory-derivations.md,
-    section 4.1.
-    """
-
-    locked: ndarray  # fraction of the tokens that get more than half
-    read: ndarray  # fraction of the tokens that are stored and read at all
-    reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
+Attention = tuple[ndarray, Reading]
+"""The attention in each seed; docs/theory-derivations.md, section 4.1: the fraction of
+the tokens that get more than half, (SEEDS,), and the reading of the tokens that are
+stored and read, whose entries are floats or (SEEDS,). Where the entries are floats,
+only the tokens that get more than half are stored and read, otherwise all.
+"""
 
 
 def accuracy(model: Model, N: float) -> float:
@@ -88,21 +86,22 @@ def predicted_accuracy(model: Model, N: float) -> float:
         return drawn_accuracy(model, N)
     if model.L == 1 or not has_score_noise(model):
         return float(np.mean(recalled_by_node(model, N)))
-    attended = attention(model, N)
-    read, reading = attended.read, attended.reading
-    n_nodes = NODES // GROUPS  # recall is averaged over groups and nodes at once
-    if np.ndim(reading.rival):  # seeds differ in their reading alone
+    locked, reading = attention(model, N)
+    weight, n_nodes = 1.0, NODES // GROUPS
+    # recall is averaged over groups and nodes at once
+    if np.ndim(reading.rival):
         groups = np.argsort(-reading.rival, kind="stable").reshape(GROUPS, -1)
         medians = []
         for part in reading:
             of_groups = np.broadcast_to(part, SEEDS)[groups]
             medians.append(np.repeat(np.median(of_groups, axis=1), n_nodes))
         reading = Reading(*medians)
-    read = np.repeat(np.sort(read).reshape(GROUPS, -1).mean(axis=1), n_nodes)
-    weight = np.where(read * model.V < 1, 0.0, read)
-    if not weight.any():
-        return 0.0
-    reading = reading._replace(stored=np.where(read > 1 - 1e-3, 1.0, read))
+    else:
+        read = np.repeat(np.sort(locked).reshape(GROUPS, -1).mean(axis=1), n_nodes)
+        weight = np.where(read * model.V < 1, 0.0, read)
+        if not weight.any():
+            return 0.0
+        reading = reading._replace(stored=np.where(read > 1 - 1e-3, 1.0, read))
     return float(np.mean(weight * recalled_by_node(model, N, reading)))
 
 
@@ -112,19 +111,27 @@ def locked_fraction(model: Model, N: float) -> float:
     """
     check_N(model, N)
     check_first_steps(model, N, recall=False)
-    return float(attention(model, N).locked.mean())
+    locked, _ = attention(model, N)
+    return float(locked.mean())
 
 
 def attention(model: Model, N: float) -> Attention:
-    """Returns the attention in each seed of a model that is trained on N samples. See
-    `rivalry`.
+    """Returns the attention in each seed of a model that is trained on N samples.
+
+    The sum of the rivals' weights behaves as in a random energy model: either its
+    largest term dominates, or the sum is close to its mean.
     """
     T, a = trigger(model, N)
     unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
     score = unit * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
-        return partly(np.zeros(SEEDS))
-    return rivalry(score, score_distribution(model, parts_of_noise(model, N), N), model)
+        return np.zeros(SEEDS), LOCKED
+    scores = score_distribution(model, parts_of_noise(model, N), N)
+    sigma, exposed = seed_scores(score, scores)
+    typical = score / scores.snr
+    if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
+        return many_rivals(sigma, exposed, scores.snr, model)
+    return one_rival(sigma, exposed, scores, model)
 
 
 def score_distribution(
@@ -172,20 +179,6 @@ def variation(c: float, V: int) -> float:
     square -= (over.of_eigenvalues @ of_bias) ** 2
     relative = square / (c * (1 + 3 * c + c * c)) ** 2
     return math.sqrt(max(relative - 1, 0) / (2 * V))
-
-
-def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
-    """Returns the attention in each seed.
-
-    `score` is the trigger's score in nats. The sum of the rivals' weights behaves as in
-    a random energy model: either its largest term dominates, or the sum is close to its
-    mean.
-    """
-    sigma, exposed = seed_scores(score, scores)
-    typical = score / scores.snr
-    if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
-        return many_rivals(sigma, exposed, scores.snr, model)
-    return one_rival(sigma, exposed, scores, model)
 
 
 @cache
@@ -246,7 +239,7 @@ def many_rivals(
     unlocked = ((1 - mass) ** 2).mean() / (L - 1)
     stray = unlocked * (mass.mean() / (mass**2).mean()) ** 2
     if model.m or not model.moments.overlap:
-        return partly(locked, stray)
+        return locked, Reading(stray=stray)
     of_tokens = np.multiply.outer(sigma, normal_levels(16))
     on_token = expit(of_tokens - behind[:, None])
     mean = on_token.mean(axis=1)
@@ -258,7 +251,7 @@ def many_rivals(
         spread=sigma,  # type: ignore[arg-type]
         stray=stray,
     )
-    return Attention(locked, np.ones(SEEDS), reading)
+    return locked, reading
 
 
 def one_rival(
@@ -274,11 +267,4 @@ def one_rival(
     # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * z * (z * z - 3)
-    return partly(ndtr(exposed - largest - often / sigma))
-
-
-def partly(p: ndarray, stray: float = 0.0) -> Attention:
-    """Returns the attention if it is fully on the informative token for a fraction p of
-    the tokens, and elsewhere for the others.
-    """
-    return Attention(p, p, Reading(stray=stray))
+    return ndtr(exposed - largest - often / sigma), LOCKED

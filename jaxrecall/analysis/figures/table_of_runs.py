@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -265,15 +265,10 @@ def predict_by_law(
         yield rows.assign(law=np.exp(log_power + constant))
 
 
-class Places(NamedTuple):
-    """The axis along x, the axes that make lines, and the axes that make panels.
-
-    `x` is empty if there is no axis.
-    """
-
-    x: str
-    lines: list[str]
-    panels: list[str]
+Places = tuple[str, list[str], list[str]]
+"""The axis along x, which is empty if there is none, the axes that make lines, and the
+axes that make panels.
+"""
 
 
 def arranged(
@@ -299,7 +294,7 @@ def arranged(
         x = rest.pop(0)
     if lines is None:
         lines, rest = rest[:1], rest[1:]
-    return Places(x or "", [*lines], [*panels, *rest])
+    return x or "", [*lines], [*panels, *rest]
 
 
 def check_one_place(names: ColumnNames, places: str) -> None:
