@@ -427,12 +427,9 @@ def _set_log_ticks(ruler: Any) -> None:
         ruler.set_major_locator(MaxNLocator(4))
     elif decades < np.inf:
         ruler.set_major_locator(LogLocator(subs=(1, 3) if decades < 2 else (1,)))
-    ruler.set_major_formatter(_power_of_ten if decades >= 2 else _number)
+    number = _power_of_ten if decades >= 2 else lambda value, _: text(value)
+    ruler.set_major_formatter(number)
     ruler.set_ticks([], minor=True)
-
-
-def _number(value: float, _: object = None) -> str:
-    return text(value)
 
 
 def _power_of_ten(value: float, _: object = None) -> str:

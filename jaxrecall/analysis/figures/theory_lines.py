@@ -108,7 +108,7 @@ class Theory:
         axes. Theory refuses them, and settings with several values in a cell.
         """
         runs = self.runs
-        by = [*runs.axes] if critical else [*runs.axes, runs.along]
+        by = [*runs.axes] if critical else runs.every
         by_cell = groups(runs.rows, by)
         settings = without(filter(is_setting, runs.rows), by)
         if runs.roles.axes is None:

@@ -171,8 +171,8 @@ def families(
     frame: Table,
     roles: Roles,
     along: str,
-    what: str = "",
-    counts_lost: bool = False,
+    what: str,
+    counts_lost: bool,
 ) -> tuple[list[Family], list[str]]:
     """Returns the families of a table, and remarks on its rows and axes.
 
@@ -193,7 +193,6 @@ def families(
         FitError: if the table cannot be fitted. The message lists the problems.
     """
     frame, axes, remarks = rows_of_cells(frame, roles, along, counts_lost)
-    seeds = seed_columns(frame)
     powers = roles.powers
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
@@ -220,7 +219,7 @@ def families(
     filled = []
     for name, rows in parts.items():
         if len(rows):
-            rows = rows.assign(_seed=groups(rows, seeds).ngroup())
+            rows = rows.assign(_seed=groups(rows, seed_columns(rows)).ngroup())
             filled.append(
                 _fill(rows, axes, names, roles.counted, counts_lost, name=name, **facts)
             )
