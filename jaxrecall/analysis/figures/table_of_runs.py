@@ -29,9 +29,9 @@ from ..fit.columns import (
     varying,
     without,
 )
+from ..fit.measure import ALL
 from ..fit.repeated import list_values, tell_apart
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
-from ..fit.steps import ALL
 from ..fit.table_axes import as_given, rounded, settings_of
 from ..fit.tables import OF_SIDES
 from .style import label

@@ -53,10 +53,9 @@ from ..figures.table_of_runs import (
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
 from ..fit.columns import Table, groups, without
-from ..fit.measure import choose_along, choose_measure
+from ..fit.measure import at_steps, choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
-from ..fit.steps import at_steps
 from ..fit.table_axes import constants
 from ..fit.write import beside, summarise, unwritable, with_interval
 
