@@ -90,24 +90,16 @@ def critical(
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
-    model = _with_size(model, axis)
+    if isinstance(model, Model) and not getattr(model, axis):
+        low, high = RANGES[axis]
+        suits_every_law = low if axis in FALLING else high
+        model = model.replace(**{axis: suits_every_law})
     check_theta(model, theta)
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
     check_N(model, N)
     warn_of_limits(model)
     return _crossing(model, axis, theta, N)
-
-
-def _with_size(model: Model, axis: str) -> Model:
-    """Returns a model that has a size along the axis.
-
-    If the size was not given, it is the end of the range that suits every law.
-    """
-    if not isinstance(model, Model) or getattr(model, axis):
-        return model
-    low, high = RANGES[axis]
-    return model.replace(**{axis: low if axis in FALLING else high})
 
 
 @lru_cache(maxsize=2**12)

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import TheoryError
-from ..model.activations import Activation
 from .distributions import normal_quadrature
 from .first_steps import check_first_steps, find_filter, fourth_moment
 from .model import Model, check_N
@@ -294,23 +293,17 @@ class ActivationMoments(NamedTuple):
     itself: float  # E (act act')'
 
 
+@lru_cache(maxsize=256)
 def compute_moments(model: Model) -> ActivationMoments:
-    """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
+    """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2, by
+    quadrature.
 
     s^2 is the mean squared length of a mean value.
     """
     L = model.L
-    square = 1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2
-    return activation_moments(model.activation, square**0.5)
-
-
-@lru_cache(maxsize=256)
-def activation_moments(activation: Activation, s: float) -> ActivationMoments:
-    """Returns the moments of an activation whose inputs have standard deviation s. They
-    are computed by quadrature.
-    """
+    s = (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5
     u, weight = normal_quadrature(100)
-    value, slope = activation.value_and_slope(s * u, np, erf)
+    value, slope = model.activation.value_and_slope(s * u, np, erf)
 
     means = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s
     return ActivationMoments(*(float(weight @ x) for x in means))

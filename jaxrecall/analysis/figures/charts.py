@@ -20,9 +20,8 @@ from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.checks import tried
 from ..fit.columns import ColumnNames, Table, common, groups, is_numeric, without
-from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, roles_of
-from ..fit.table_axes import constants
+from ..fit.table_axes import constants, tell_apart
 from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
 from .style import Style, lay_out, look, settings

@@ -7,6 +7,7 @@ their mean would be the value of no setting at all.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -15,7 +16,8 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from ...errors import UsageError, suggest
+from ...errors import UsageError, shortened, suggest
+from ...model.values import is_missing
 from ...sweep.summary import MEAN, Summary
 from ..fit import Fit, fit
 from ..fit.cells import refuse_runs_twice, rows_of_cells
@@ -30,9 +32,8 @@ from ..fit.columns import (
     without,
 )
 from ..fit.measure import ALL
-from ..fit.repeated import list_values, tell_apart
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
-from ..fit.table_axes import as_given, rounded, settings_of
+from ..fit.table_axes import as_given, rounded, settings_of, tell_apart
 from ..fit.tables import OF_SIDES
 from .style import label
 
@@ -41,6 +42,9 @@ ORDER = ("d", "L", "V", "m")
 
 MEASURE = "_measure"
 """The column of rows in the form of `rows_of` that contains the measure."""
+
+FEW = 3
+"""The largest number of values of a column that a message lists."""
 
 BANDS = ("sd", "se", "95 %", "quartiles")
 PLACES = "lines, rows, columns or panels"
@@ -330,3 +334,17 @@ def refuse_several(
     raise UsageError(
         f"df: several values of {values} at one place of the figure; {advice}"
     )
+
+
+def list_values(column: Table) -> str:
+    """Returns a text with the first values of a column, text in double quotes."""
+    values = column.drop_duplicates()
+    texts = []
+    for value in values.head(FEW):
+        text = "missing" if is_missing(value) else repr(value)
+        if isinstance(value, str):
+            text = json.dumps(value, ensure_ascii=False)
+        texts.append(shortened(text, 60))
+    if len(values) > FEW:
+        texts.append(f"and {len(values) - FEW} more")
+    return ", ".join(texts)

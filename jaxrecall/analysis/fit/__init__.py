@@ -7,7 +7,6 @@ The modules of this package work in this order:
   step.
 - `roles` states what columns are, and `checks` checks their values.
 - `table_axes` chooses the axes, which are the columns of settings that vary.
-- `repeated` finds the columns that tell rows apart, and gives advice on copies.
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.

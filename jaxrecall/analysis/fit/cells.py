@@ -12,6 +12,7 @@ one piece of evidence.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,7 +38,6 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import advise_on_copies
 from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
@@ -57,9 +57,6 @@ SHARED = 0.5
 """The smallest fraction of the smaller cell's runs that two cells must share to be
 compared.
 """
-
-FIRST_RUNS = 16
-"""The number of runs that are compared first. They tell most cells apart."""
 
 
 class Cell(NamedTuple):
@@ -343,7 +340,16 @@ def refuse_runs_twice(
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
     stored = given.loc[frame.index]
-    advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
+    columns = common(dict.fromkeys(point), stored)
+    results = common((roles.measure, *COUNTS), stored)
+    advice = f"keep one row of each, as in df.drop_duplicates({json.dumps(columns)})"
+    # only rows with equal results are copies of one run
+    alike = stored.duplicated(columns + results)
+    if alike.sum() < stored.duplicated(columns).sum():
+        advice = (
+            "no setting of the table tells them apart; add the column that does, or"
+            " name it in --axes or --average"
+        )
     if mixed := varying(stored, common(("code_version", "precision"), stored)):
         advice = f"the table mixes {', '.join(mixed)}; keep one of each"
     raise FitError(
@@ -432,18 +438,17 @@ def _originals(rows: Table, cell: ndarray) -> list[int]:
     n_both = has_run @ has_run.T
     originals: list[int] = []
     for i in range(shape[0]):
-        at = np.flatnonzero(n[i])
+        at = n[i] > 0
         before = np.unique(np.array(originals, int))
         least = SHARED * np.minimum(n_both[i, i], n_both[before, before])
         before = before[n_both[i, before] >= least]
-        for runs in (at[:FIRST_RUNS], at):
-            there = np.ix_(before, runs)
-            differ = (k[there] != k[i, runs]) | (n[there] != n[i, runs])
-            same_L = (L[before] == L[i])[:, None]
-            differ |= same_L & (check[there] != check[i, runs])
-            before = before[~(differ & (n[there] > 0)).any(axis=1)]
-        sure = has_run[np.ix_(before, at)] @ _log_chance(k[i, at], n[i, at])
-        same = before[sure < np.log(CHANCE)]
+        there = np.ix_(before, at)
+        both = n[there] > 0
+        differ = (k[there] != k[i, at]) | (n[there] != n[i, at])
+        same_L = (L[before] == L[i])[:, None]
+        differ |= same_L & (check[there] != check[i, at])
+        sure = both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE)
+        same = before[sure & ~(both & differ).any(axis=1)]
         originals.append(int(same[0]) if len(same) else i)
     return originals
 

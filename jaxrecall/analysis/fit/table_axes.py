@@ -43,7 +43,6 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import tell_apart
 from .roles import Roles
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
@@ -217,6 +216,30 @@ def _tell_cells_apart(
     axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
     axes += tell_apart(frame, [*axes, along], names, texts)
     return [*sizes, *common(names, axes)]
+
+
+def tell_apart(
+    rows: Table,
+    placed: ColumnNames,
+    names: ColumnNames,
+    always: ColumnNames = (),
+) -> list[str]:
+    """Returns the columns that tell apart rows with equal values of `placed`.
+
+    A column is left out if its values follow from those of the columns before it,
+    unless it is among `always` and varies.
+    """
+    known = [*dict.fromkeys(placed)]
+    n_placed, n_groups = len(known), groups(rows, known).ngroups
+    for name in names:
+        if name in known or n_values(rows, name) < 2:
+            continue
+        rows = rows.assign(**{name: rounded(rows[name])})
+        n_apart = groups(rows, [*known, name]).ngroups
+        if n_apart > n_groups or name in always:
+            known.append(name)
+            n_groups = n_apart
+    return known[n_placed:]
 
 
 def settings_of(frame: Table, roles: Roles) -> list[str]:
