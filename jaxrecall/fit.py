@@ -16,9 +16,9 @@ from pathlib import Path
 from .analysis.fit import Fit, fit
 from .analysis.fit.columns import common
 from .analysis.fit.estimate import METHOD_TEXT
+from .analysis.fit.measure import LAST
 from .analysis.fit.reading import parse_columns, read_tables
 from .analysis.fit.roles import roles_of
-from .analysis.fit.steps import LAST
 from .analysis.fit.write import default_folder, unwritable, write
 from .cli.command import Parser, answer, command
 from .sweep.files import local_path

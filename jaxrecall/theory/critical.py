@@ -20,7 +20,7 @@ from .limits import FLAT, warn_of_limits
 from .locked import locked_accuracy
 from .model import Model, check_N, check_theta, warn
 from .noise import has_score_noise, score_noise
-from .open_attention import locked_fraction, predicted_accuracy
+from .open_attention import attention, locked_fraction, predicted_accuracy
 
 RANGES = {
     "N": (1, 2**50),
@@ -90,24 +90,16 @@ def critical(
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
-    model = _with_size(model, axis)
+    if isinstance(model, Model) and not getattr(model, axis):
+        low, high = RANGES[axis]
+        suits_every_law = low if axis in FALLING else high
+        model = model.replace(**{axis: suits_every_law})
     check_theta(model, theta)
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
     check_N(model, N)
     warn_of_limits(model)
     return _crossing(model, axis, theta, N)
-
-
-def _with_size(model: Model, axis: str) -> Model:
-    """Returns a model that has a size along the axis.
-
-    If the size was not given, it is the end of the range that suits every law.
-    """
-    if not isinstance(model, Model) or getattr(model, axis):
-        return model
-    low, high = RANGES[axis]
-    return model.replace(**{axis: low if axis in FALLING else high})
 
 
 @lru_cache(maxsize=2**12)
@@ -131,14 +123,24 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
 
     low, high = RANGES[axis]
     first, last = low.bit_length() - 1, high.bit_length() - 1
-    # accuracies at powers of 2 are needed by other callers as well
     falls = axis in FALLING
-    above = last + 1
-    # along N, two accuracies show that theta is never reached
-    if axis != "N" or any(excess(power) >= 0 for power in (above // 2, last)):
-        above = bisect_left(
-            range(above), True, first, key=lambda power: (excess(power) < 0) == falls
-        )
+
+    def crosses(power: int) -> bool:
+        return (excess(power) < 0) == falls
+
+    # accuracies at powers of 2 are needed by other callers as well
+    least, above, pivots = first, last + 1, ()
+    if axis == "N":
+        near = _likely_power(model, theta)
+        # the first two show that theta is never reached
+        pivots = above // 2, last, near, near - 1, near + 1, near + 2
+    for power in pivots:
+        if least <= power < above:
+            if crosses(power):
+                above = power
+            else:
+                least = power + 1
+    above = bisect_left(range(above), True, least, key=crosses)
     if above > last:
         size = math.inf
     elif above == first:
@@ -153,6 +155,20 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
         model = model.replace(**{axis: round(np.clip(size, low, high))})
     check_first_steps(model, N, drawn=are_drawn(model))
     return size
+
+
+def _likely_power(model: Model, theta: float) -> int:
+    """Returns the power of 2 near which critical N is likely: where attention locks for
+    a fraction theta of the tokens, but not below some samples for each label.
+    """
+    power = math.ceil(math.log2(model.V)) + 4 * model.trigger_in_value
+    if model.L == 1 or not has_score_noise(model):
+        return power
+    powers = range(RANGES["N"][1].bit_length())
+    locks = bisect_left(
+        powers, theta, key=lambda power: attention(model, 2.0**power)[0].mean()
+    )
+    return max(power, locks)
 
 
 def _accuracy(model: Model, axis: str, size: int, N: float) -> float:

@@ -39,21 +39,15 @@ class Nodes(NamedTuple):
     noise_cosine: ndarray  # between z_in(v) and the noise tokens of a sequence
 
 
-@cache
-def uniforms() -> Nodes:
-    """Returns the quasi-random nodes as uniforms."""
-    from scipy.stats import qmc  # slow to import
-
-    sequence = qmc.Sobol(len(Nodes._fields), scramble=False)
-    return Nodes(*(sequence.random(NODES) + 0.5 / NODES).T)
-
-
 @lru_cache(maxsize=64)
 def quantiles(d: int, moments: Moments) -> Nodes:
     """Returns the nodes as quantiles in d dimensions: squared lengths, cosines and
     logits.
     """
-    u = uniforms()
+    from scipy.stats import qmc  # slow to import
+
+    sequence = qmc.Sobol(len(Nodes._fields), scramble=False)
+    u = Nodes(*(sequence.random(NODES) + 0.5 / NODES).T)
     own_logit = ndtri(u.own_logit)
     if moments.overlap and not moments.random_length:
         own_logit = np.sqrt(d) * cosine(u.own_logit, d)
@@ -89,6 +83,15 @@ def cosine(u: ndarray, d: int) -> ndarray:
     """
     t = stdtrit(d - 1, u)
     return t / np.sqrt(d - 1 + t * t)
+
+
+@cache
+def normal_quadrature(n: int) -> tuple[ndarray, ndarray]:
+    """Returns (n,) standard normal values and their weights, whose sum is 1: the nodes
+    of a Gauss-Hermite quadrature.
+    """
+    values, weights = np.polynomial.hermite_e.hermegauss(n)
+    return values, weights / weights.sum()
 
 
 def normal_levels(n: int) -> ndarray:

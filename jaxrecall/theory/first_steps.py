@@ -19,6 +19,7 @@ from numpy import ndarray
 
 from ..errors import TheoryError
 from ..model.point import RECIPE_STEPS
+from .distributions import normal_quadrature
 from .model import Model
 
 SMALL_ETA = 0.1
@@ -68,17 +69,6 @@ class Filter(NamedTuple):
     overlaps_square: float = 1.0  # of their variance
 
 
-def find_filter(model: Model) -> Filter:
-    """Returns the filter of a model, which is that of eta -> 0 where no other is
-    derived.
-    """
-    if not model.eta or why_unfiltered(model):
-        return Filter()
-    return _filter(
-        model.V, model.d, model.L, model.trigger_in_value, model.eta, model.first_steps
-    )
-
-
 def why_unfiltered(model: Model) -> str:
     """Returns the setting for which no filter is derived, or an empty text."""
     if model.m:
@@ -124,8 +114,7 @@ class Quadrature(NamedTuple):
 def quadrature(c: float, d: int) -> Quadrature:
     """Returns the quadrature for V / d = c."""
     angle = np.arange(1, 65) * np.pi / 65
-    normal, weight = np.polynomial.hermite_e.hermegauss(9)
-    weight = weight / weight.sum()
+    normal, weight = normal_quadrature(9)
     length = np.maximum(1 + math.sqrt(2 / d) * normal, 0.05)
     length /= weight @ length
     eigenvalue = 1 + c + 2 * math.sqrt(c) * np.cos(angle)
@@ -133,8 +122,14 @@ def quadrature(c: float, d: int) -> Quadrature:
 
 
 @lru_cache(maxsize=1024)
-def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
-    c = V / d
+def find_filter(model: Model) -> Filter:
+    """Returns the filter of a model, which is that of eta -> 0 where no other is
+    derived.
+    """
+    if not model.eta or why_unfiltered(model):
+        return Filter()
+    V, d, L, c, t = model.V, model.d, model.L, model.c, model.trigger_in_value
+    eta, steps = model.eta, model.first_steps
     over = quadrature(c, d)
     mean_value = over.length / V + t / L**2
     depth = eta / V * np.outer(mean_value, over.eigenvalue)
@@ -165,7 +160,7 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
     by_chance = rate**2 / (V * d) * over.over_all(over.eigenvalue * learned**2)
     kept = over.over_all(counts)
     square = over.over_all(over.eigenvalue * counts**2) + by_chance
-    second, third = 1 + 3 * c + c**2, 1 + 6 * c + 6 * c**2 + c**3
+    second, third = 1 + 3 * c + c**2, fourth_moment(c)
     signal = rate / L
     return filtered._replace(
         counts=kept,
@@ -174,6 +169,15 @@ def _filter(V: int, d: int, L: int, t: bool, eta: float, steps: int) -> Filter:
         overlaps=1 - signal * second / (1 + c),
         overlaps_square=1 + (signal**2 * third - 2 * signal * second) / (1 + c),
     )
+
+
+def fourth_moment(c: float) -> float:
+    """tr K^4 / V of K = Z_in Z_in^T.
+
+    The value is the factor by which noise along Sigma_c z_u, summed over tokens u,
+    enters the variance of the scores.
+    """
+    return 1 + c * (6 + c * (6 + c))
 
 
 def after_steps(depth: ndarray, steps: int) -> tuple[ndarray, ndarray]:
@@ -188,29 +192,6 @@ def after_steps(depth: ndarray, steps: int) -> tuple[ndarray, ndarray]:
     exactly = -np.expm1(steps * np.log1p(-np.minimum(depth, 0.5)))
     gone = np.where(depth < 0.5, exactly, 1 - left)
     return left, gone / (depth * steps)
-
-
-class FirstLogits(NamedTuple):
-    """How far the first steps take the model from eta -> 0."""
-
-    depth: float  # largest factor of the mean value's part per step; from 2 on unstable
-    learned: float  # fraction of the signal that has left the residuals
-    shifted: float  # largest standard deviation of logits in the first steps, nats
-    recalled: float  # the same in step 3 with locked attention, nats
-
-
-def first_logits(model: Model, N: float) -> FirstLogits:
-    """Returns how far the first steps with N samples take the model from eta -> 0."""
-    V, L, c, k = model.V, model.L, model.V / model.d, model.first_steps
-    rate = model.eta * k
-    noise = rate * (1 + c) / (V * math.sqrt(N))
-    largest = (1 + math.sqrt(c)) ** 2
-    return FirstLogits(
-        depth=model.eta / V * largest * (1 / V + model.trigger_in_value / L**2),
-        learned=(3 * k - 1) / 2 * model.eta * (1 + c) ** 2 / (V * V * L),
-        shifted=max(noise / L, rate / (N * L)),
-        recalled=max(noise / math.sqrt(L), rate / (V * L)),
-    )
 
 
 def check_first_steps(
@@ -228,39 +209,43 @@ def check_first_steps(
             f" above 0, the trigger in the key only, isotropic embeddings that overlap,"
             f" no MLP and V up to 2 L and {MOST_DRAWN}; else: {RECIPE_STEPS}"
         )
-    k = model.first_steps
+    V, L, c, k = model.V, model.L, model.V / model.d, model.first_steps
     setting = f"eta: got {model.eta:g} with first_steps={k}"
-    one_step = cancelling_eta(model)
+    mean_value = 1 / V + model.trigger_in_value / L**2
     if why := why_unfiltered(model):
-        if model.eta * k > SMALL_ETA * one_step:
+        # of the eta at which one step takes the mean bias away, to first order
+        most = SMALL_ETA * V / (mean_value * (1 + c))
+        if model.eta * k > most:
             raise TheoryError(
                 f"{setting} and {why}; allowed: eta first_steps below about"
-                f" {SMALL_ETA * one_step:.2g} there, in which predictions stay uniform"
+                f" {most:.2g} there, in which predictions stay uniform"
             )
         return
-    logits = first_logits(model, N)
-    if k > 1 and logits.depth > 2:
-        most = model.eta * 2 / logits.depth
+    # the largest factor of the mean value's part per step
+    depth = model.eta / V * (1 + math.sqrt(c)) ** 2 * mean_value
+    if k > 1 and depth > 2:
+        most = model.eta * 2 / depth
         raise TheoryError(
             f"{setting}; allowed: eta up to {most:.3g}, else steps diverge"
         )
+    # the fraction of the signal that has left the residuals
+    learned = (3 * k - 1) / 2 * model.eta * (1 + c) ** 2 / (V * V * L)
+    # standard deviations of logits, nats: in the first steps, and in step 3 with locked
+    # attention
+    rate = model.eta * k
+    noise = rate * (1 + c) / (V * math.sqrt(N))
+    shifted = max(noise / L, rate / (N * L))
+    recalled = max(noise / math.sqrt(L), rate / (V * L))
     limits = [
-        (logits.learned / MOST_LEARNED[drawn], "the signal leaves the residuals"),
-        (logits.shifted / MOST_SHIFTED[drawn], "predictions are not uniform in step 2"),
+        (learned / MOST_LEARNED[drawn], "the signal leaves the residuals"),
+        (shifted / MOST_SHIFTED[drawn], "predictions are not uniform in step 2"),
     ]
     if recall and not drawn:
         most = MOST_RECALLED[model.trigger_in_value]
-        limits.append((logits.recalled / most, "predictions are not uniform in step 3"))
+        limits.append((recalled / most, "predictions are not uniform in step 3"))
     off, why = max(limits)
     if off > 1:
         raise TheoryError(
             f"{setting} and N={N:.4g}; allowed: eta first_steps up to"
-            f" {model.eta * k / off:.3g}. Above, {why}"
+            f" {rate / off:.3g}. Above, {why}"
         )
-
-
-def cancelling_eta(model: Model) -> float:
-    """The eta at which one step takes the mean bias away, to first order."""
-    V, L = model.V, model.L
-    mean_value = 1 / V + model.trigger_in_value / L**2
-    return V / (mean_value * (1 + V / model.d))

@@ -41,18 +41,12 @@ def locked_accuracy(model: Model, N: float) -> float:
     """
     check_N(model, N, infinite=True)
     check_first_steps(model, N)
-    return recalled(model, N)
+    return float(np.mean(recalled_by_node(model, N)))
 
 
-def recalled(model: Model, N: float, at: Reading = LOCKED) -> float:
-    """Returns what `locked_accuracy` returns, also where the first steps are too large
-    or attention is not locked.
-    """
-    return float(np.mean(recalled_by_node(model, N, at)))
-
-
-def recalled_by_node(model: Model, N: float, at: Reading) -> ByNode:
-    """Returns the fractions of which `recalled` is the mean, (NODES,) or one for all.
+def recalled_by_node(model: Model, N: float, at: Reading = LOCKED) -> ByNode:
+    """Returns the fractions of which accuracy is the mean, (NODES,) or one for all,
+    also where the first steps are too large or attention is not locked.
 
     `at` is passed to `recall` as its `reading`. It has no effect on attention-only
     models with orthogonal embeddings.
@@ -92,14 +86,6 @@ class StoredKeys(NamedTuple):
         return common + (1 - common) * self.reading.stored
 
 
-class Logits(NamedTuple):
-    """The logits of a token's own label and of wrong labels, (NODES,) each."""
-
-    own: ndarray  # of its own label
-    variance: ndarray  # of a wrong label, without its part in Q
-    scale: ndarray  # b, which multiplies the part of a wrong label in Q
-
-
 def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> ndarray:
     """The fraction of the stored vocabulary that a model with these key overlaps
     recalls, at each node, (NODES,). An entry of `reading` is a number or (NODES,).
@@ -115,9 +101,8 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> n
     counts = poisson_counts(N / V)
     r, stored = counts.relative, reading.stored
     memory = store_keys(model, N, overlaps, reading)
-    logits = compute_logits(
-        memory, counts.quantiles(quantiles(model.d, model.moments).own_count)
-    )
+    own_count = quantiles(model.d, model.moments).own_count
+    own_logit, variance, scale = compute_logits(memory, counts.quantiles(own_count))
 
     def log_below(z: ndarray, mean: ndarray) -> ndarray:
         """The logarithm of the probability that a wrong logit does not exceed its mean
@@ -129,31 +114,31 @@ def recall(model: Model, N: float, overlaps: KeyOverlaps, reading: Reading) -> n
         return np.log1p(-np.minimum((tail * counts.chance).sum(1), 1 - 1e-15))
 
     # arrays (NODES, counts): by node and by count of the wrong label
-    deviation = wrong_deviation(memory, logits, r)
-    own = logits.own[:, None] / deviation
-    shared = logits.scale * overlaps.shared
+    deviation = wrong_deviation(memory, variance, scale, r)
+    own = own_logit[:, None] / deviation
+    shared = scale * overlaps.shared
     unlearned = r + (memory.first.counts - 1) * (r - 1)
     mean = shared[:, None] * (unlearned - column(memory.kept)) / deviation
     z = own - mean
     if np.any(overlaps.third):
-        skewness = np.outer(logits.scale**3 * overlaps.third, r**3) / deviation**3
+        skewness = np.outer(scale**3 * overlaps.third, r**3) / deviation**3
         z = normal_from_skewed(z, skewness)
     log_right = (stored * V - 1) * log_below(z, mean)
     if np.any(reading.rival):  # the labels of the noise tokens of a test sequence
         distinct = distinct_tokens(V, L)
-        own_part = np.outer(logits.scale, r) / deviation
+        own_part = np.outer(scale, r) / deviation
         for level in normal_levels(8):
             attention = np.exp(reading.spread * level - reading.spread**2 / 2)
             attention = reading.rival * (attention / distinct - 1 / V)
             z = own - (mean + column(attention) * own_part)
             log_right += distinct / 8 * log_below(z, mean)
     if np.any(stored < 1):
-        deviation = np.sqrt(np.maximum(logits.variance, 1e-30))[:, None]
+        deviation = np.sqrt(np.maximum(variance, 1e-30))[:, None]
         if not memory.lengths.common.any():
             r = r[:1]  # all counts are alike
         unstored = column(memory.lengths.common) * r - column(memory.kept)
         mean = shared[:, None] * unstored / deviation
-        z = logits.own[:, None] / deviation - mean
+        z = own_logit[:, None] / deviation - mean
         log_right += (1 - stored) * V * log_below(z, mean)
     return np.exp(np.minimum(log_right, 0))
 
@@ -173,9 +158,14 @@ def store_keys(
     return StoredKeys(model, N, overlaps, reading, lengths)
 
 
-def compute_logits(memory: StoredKeys, r_v: ndarray) -> Logits:
+def compute_logits(
+    memory: StoredKeys, r_v: ndarray
+) -> tuple[ndarray, ndarray, ndarray]:
     """Returns the logits of tokens whose own labels have the relative counts r_v;
     docs/theory-derivations.md, section 3.1.
+
+    These are the logit of the own label, the variance of that of a wrong label without
+    its part in Q, and b, which multiplies this part, (NODES,) each.
     """
     model, N, overlaps, reading, lengths = memory
     weight, common = reading.weight, lengths.common
@@ -187,7 +177,7 @@ def compute_logits(memory: StoredKeys, r_v: ndarray) -> Logits:
     q = quantiles(model.d, model.moments)
     if not model.moments.overlap:
         own = f_v + np.sqrt(lost) * q.own_logit
-        return Logits(own, variance=lost + 1e-30, scale=np.ones(NODES))
+        return own, lost + 1e-30, np.ones(NODES)
 
     rest = rest_length(memory, lost)
     o, beta_square = q.label_length, q.rest_length * rest / model.d
@@ -196,7 +186,7 @@ def compute_logits(memory: StoredKeys, r_v: ndarray) -> Logits:
     # 0 for a label without samples, if no other label has any part in Q
     length = f_v**2 + rest
     scale = np.divide(variance * model.d, length, out=np.zeros(NODES), where=length > 0)
-    return Logits(o * f_v + noise, variance, scale)
+    return o * f_v + noise, variance, scale
 
 
 def rest_length(memory: StoredKeys, lost: ndarray) -> ndarray:
@@ -214,14 +204,16 @@ def rest_length(memory: StoredKeys, lost: ndarray) -> ndarray:
     return (V - 2) * of_a_label + model.d * lost + lengths.noise * overlaps.own**2
 
 
-def wrong_deviation(memory: StoredKeys, logits: Logits, r: ndarray) -> ndarray:
+def wrong_deviation(
+    memory: StoredKeys, variance: ndarray, scale: ndarray, r: ndarray
+) -> ndarray:
     """Returns an array (NODES, counts) of the standard deviation of a wrong logit, or
     raises TheoryError.
     """
     model, N = memory.model, memory.N
-    own_part = np.outer(logits.scale**2 * memory.overlaps.spread, r**2)
-    variance = logits.variance[:, None] + own_part
-    if not (variance >= 0).all():
+    own_part = np.outer(scale**2 * memory.overlaps.spread, r**2)
+    variance = variance[:, None] + own_part
+    if not variance.min() >= 0:
         raise TheoryError(
             f"d: got {model.d} with V={model.V} and N={N:g}; allowed: larger d or V,"
             " the variance of a wrong logit is not positive here"

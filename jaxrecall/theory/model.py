@@ -230,7 +230,9 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if not is_missing(value)}
     step = given.get("step", given.get("steps"))
     if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
-        return {name: given[name] for name in given if not _is_of_training(name)}
+        # without further steps, their settings and the numbers of their optimizer
+        names = [name for name in given if name.partition(".")[0] not in TRAINING]
+        return {name: given[name] for name in names}
     if step is not None:
         given["steps"] = step
     return given
@@ -240,11 +242,6 @@ def _check_single(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if np.ndim(value):
             raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
-
-
-def _is_of_training(name: str) -> bool:
-    """Whether a name is a field of further steps, or a number of their optimizer."""
-    return name.partition(".")[0] in TRAINING
 
 
 def _refuse_unknown(given: Mapping[str, Any]) -> None:

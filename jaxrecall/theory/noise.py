@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import TheoryError
-from ..model.activations import Activation
-from .first_steps import check_first_steps, find_filter
+from .distributions import normal_quadrature
+from .first_steps import check_first_steps, find_filter, fourth_moment
 from .model import Model, check_N
 
 
@@ -206,15 +206,6 @@ def variance_of_token_counts(model: Model, s: Terms) -> float:
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
-def fourth_moment(c: float) -> float:
-    """tr K^4 / V of K = Z_in Z_in^T.
-
-    The value is the factor by which noise along Sigma_c z_u, summed over tokens u,
-    enters the variance of the scores.
-    """
-    return 1 + c * (6 + c * (6 + c))
-
-
 def through_the_mean(model: Model, s: Terms) -> float:
     """The variance contributed by the coupling of a sample with itself, and by label
     counts.
@@ -271,7 +262,6 @@ class Gains(NamedTuple):
     mean: float
 
 
-@lru_cache(maxsize=256)
 def gains(model: Model) -> Gains:
     """Returns the couplings of two samples through the MLP; docs/theory-derivations.md,
     section 2.3.
@@ -303,23 +293,17 @@ class ActivationMoments(NamedTuple):
     itself: float  # E (act act')'
 
 
+@lru_cache(maxsize=256)
 def compute_moments(model: Model) -> ActivationMoments:
-    """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
+    """Returns the moments of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2, by
+    quadrature.
 
     s^2 is the mean squared length of a mean value.
     """
     L = model.L
-    square = 1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2
-    return activation_moments(model.activation, square**0.5)
-
-
-@lru_cache(maxsize=256)
-def activation_moments(activation: Activation, s: float) -> ActivationMoments:
-    """Returns the moments of an activation whose inputs have standard deviation s. They
-    are computed by Gauss-Hermite quadrature.
-    """
-    u, weight = np.polynomial.hermite_e.hermegauss(100)
-    value, slope = activation.value_and_slope(s * u, np, erf)
+    s = (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5
+    u, weight = normal_quadrature(100)
+    value, slope = model.activation.value_and_slope(s * u, np, erf)
 
     means = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s
-    return ActivationMoments(*(float(weight @ x / weight.sum()) for x in means))
+    return ActivationMoments(*(float(weight @ x) for x in means))

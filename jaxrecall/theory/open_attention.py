@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import comb, expit, ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from .distributions import NODES, normal_levels
-from .first_steps import are_drawn, check_first_steps, find_filter
+from .first_steps import are_drawn, check_first_steps, find_filter, quadrature
 from .limits import warn_of_limits
-from .locked import distinct_tokens, recalled, recalled_by_node
+from .locked import distinct_tokens, recalled_by_node
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, parts_of_noise, trigger
-from .overlaps import Reading
+from .overlaps import LOCKED, Reading
 from .several_steps import drawn_accuracy
 
 SEEDS = 4096
@@ -54,14 +54,12 @@ class ScoreDistribution(NamedTuple):
     exposure_to_bias: float = 0.0  # the part of `exposure` that is along the mean bias
 
 
-class Attention(NamedTuple):
-    """The attention in each seed, (SEEDS,) per field; docs/theory-derivations.md,
-    section 4.1.
-    """
-
-    locked: ndarray  # fraction of the tokens that get more than half
-    read: ndarray  # fraction of the tokens that are stored and read at all
-    reading: Reading  # of the tokens read; each entry is a float or (SEEDS,)
+Attention = tuple[ndarray, Reading]
+"""The attention in each seed; docs/theory-derivations.md, section 4.1: the fraction of
+the tokens that get more than half, (SEEDS,), and the reading of the tokens that are
+stored and read, whose entries are floats or (SEEDS,). Where the entries are floats,
+only the tokens that get more than half are stored and read, otherwise all.
+"""
 
 
 def accuracy(model: Model, N: float) -> float:
@@ -87,23 +85,23 @@ def predicted_accuracy(model: Model, N: float) -> float:
     if are_drawn(model):
         return drawn_accuracy(model, N)
     if model.L == 1 or not has_score_noise(model):
-        return recalled(model, N)
-    attended = attention(model, N)
-    read, reading = attended.read, attended.reading
-    order = np.lexsort([read, np.broadcast_to(-reading.rival, SEEDS)])
-    groups = order.reshape(GROUPS, -1)
-    n_nodes = NODES // GROUPS  # recall is averaged over groups and nodes at once
-    if np.ndim(reading.rival):  # seeds differ in their reading
+        return float(np.mean(recalled_by_node(model, N)))
+    locked, reading = attention(model, N)
+    weight, n_nodes = 1.0, NODES // GROUPS
+    # recall is averaged over groups and nodes at once
+    if np.ndim(reading.rival):
+        groups = np.argsort(-reading.rival, kind="stable").reshape(GROUPS, -1)
         medians = []
         for part in reading:
             of_groups = np.broadcast_to(part, SEEDS)[groups]
             medians.append(np.repeat(np.median(of_groups, axis=1), n_nodes))
         reading = Reading(*medians)
-    read = np.repeat(read[groups].mean(axis=1), n_nodes)
-    weight = np.where(read * model.V < 1, 0.0, read)
-    if not weight.any():
-        return 0.0
-    reading = reading._replace(stored=np.where(read > 1 - 1e-3, 1.0, read))
+    else:
+        read = np.repeat(np.sort(locked).reshape(GROUPS, -1).mean(axis=1), n_nodes)
+        weight = np.where(read * model.V < 1, 0.0, read)
+        if not weight.any():
+            return 0.0
+        reading = reading._replace(stored=np.where(read > 1 - 1e-3, 1.0, read))
     return float(np.mean(weight * recalled_by_node(model, N, reading)))
 
 
@@ -113,19 +111,27 @@ def locked_fraction(model: Model, N: float) -> float:
     """
     check_N(model, N)
     check_first_steps(model, N, recall=False)
-    return float(attention(model, N).locked.mean())
+    locked, _ = attention(model, N)
+    return float(locked.mean())
 
 
 def attention(model: Model, N: float) -> Attention:
-    """Returns the attention in each seed of a model that is trained on N samples. See
-    `rivalry`.
+    """Returns the attention in each seed of a model that is trained on N samples.
+
+    The sum of the rivals' weights behaves as in a random energy model: either its
+    largest term dominates, or the sum is close to its mean.
     """
     T, a = trigger(model, N)
     unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
     score = unit * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
-        return partly(np.zeros(SEEDS))
-    return rivalry(score, score_distribution(model, parts_of_noise(model, N), N), model)
+        return np.zeros(SEEDS), LOCKED
+    scores = score_distribution(model, parts_of_noise(model, N), N)
+    sigma, exposed = seed_scores(score, scores)
+    typical = score / scores.snr
+    if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
+        return many_rivals(sigma, exposed, scores.snr, model)
+    return one_rival(sigma, exposed, scores, model)
 
 
 def score_distribution(
@@ -167,39 +173,12 @@ def score_distribution(
 @lru_cache(maxsize=1024)
 def variation(c: float, V: int) -> float:
     """The standard deviation over seeds of log(mean bias)."""
-    # tr K^n / V by the law of Marchenko and Pastur
-    moments = np.array([1, *(narayana(n, c) for n in range(1, 9))])
-    of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
-    square = np.convolve(of_bias, of_bias) @ moments - (of_bias @ moments[:5]) ** 2
+    over = quadrature(c, V)
+    of_bias = np.polyval([1, -2, 1 - 2 * c, -2 * c * c], over.eigenvalue)
+    square = over.of_eigenvalues @ (over.eigenvalue * of_bias**2)
+    square -= (over.of_eigenvalues @ of_bias) ** 2
     relative = square / (c * (1 + 3 * c + c * c)) ** 2
     return math.sqrt(max(relative - 1, 0) / (2 * V))
-
-
-def narayana(n: int, c: float) -> float:
-    """The Narayana polynomial of degree n - 1 at c."""
-    k = np.arange(1, n + 1)
-    return float(comb(n, k) * comb(n, k - 1) @ c ** (k - 1)) / n
-
-
-class SeedScores(NamedTuple):
-    """The scores of each seed, (SEEDS,) each."""
-
-    sigma: ndarray  # standard deviation of the tokens' scores, nats
-    exposed: ndarray  # the trigger's score divided by sigma
-
-
-def rivalry(score: float, scores: ScoreDistribution, model: Model) -> Attention:
-    """Returns the attention in each seed.
-
-    `score` is the trigger's score in nats. The sum of the rivals' weights behaves as in
-    a random energy model: either its largest term dominates, or the sum is close to its
-    mean.
-    """
-    seeds = seed_scores(score, scores)
-    typical = score / scores.snr
-    if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
-        return many_rivals(seeds, scores.snr, model)
-    return one_rival(seeds, scores, model)
 
 
 @cache
@@ -217,8 +196,9 @@ def seed_lattice() -> tuple[ndarray, ...]:
     return (*ndtri([first, third, fourth, fifth]), rank)
 
 
-def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
-    """Returns the scores of the seeds.
+def seed_scores(score: float, scores: ScoreDistribution) -> tuple[ndarray, ndarray]:
+    """Returns the standard deviation sigma of the tokens' scores in nats, and the
+    trigger's score divided by sigma, in each seed, (SEEDS,) each.
 
     Each seed has one noise size, and one exposure of the trigger to the noise.
     """
@@ -233,7 +213,7 @@ def seed_scores(score: float, scores: ScoreDistribution) -> SeedScores:
         exposed = scores.exposure**2 + scores.exposure_to_bias**2 * more
         exposure = np.sqrt(exposed / variance)
     sigma = score / snr * np.exp(scores.scale * fourth)
-    return SeedScores(sigma, snr + exposure * first)
+    return sigma, snr + exposure * first
 
 
 @lru_cache(maxsize=64)
@@ -243,21 +223,23 @@ def largest_rival(n: float) -> ndarray:
     return ndtri(rank ** (1 / n))
 
 
-def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
+def many_rivals(
+    sigma: ndarray, exposed: ndarray, snr: float, model: Model
+) -> Attention:
     """Returns the attention if all noise tokens contribute to the sum of the rivals'
     weights.
     """
-    L, sigma = model.L, seeds.sigma
+    L = model.L
     # log of the rivals' sum over the trigger's weight: the score that the informative
     # token needs
-    behind = math.log(L - 1) + sigma**2 / 2 - sigma * seeds.exposed
+    behind = math.log(L - 1) + sigma**2 / 2 - sigma * exposed
     locked = ndtr(-behind / sigma)
     rival = np.exp(behind - sigma * largest_rival(1))
     mass = 1 / (1 + rival)
     unlocked = ((1 - mass) ** 2).mean() / (L - 1)
     stray = unlocked * (mass.mean() / (mass**2).mean()) ** 2
     if model.m or not model.moments.overlap:
-        return partly(locked, stray)
+        return locked, Reading(stray=stray)
     of_tokens = np.multiply.outer(sigma, normal_levels(16))
     on_token = expit(of_tokens - behind[:, None])
     mean = on_token.mean(axis=1)
@@ -269,10 +251,12 @@ def many_rivals(seeds: SeedScores, snr: float, model: Model) -> Attention:
         spread=sigma,  # type: ignore[arg-type]
         stray=stray,
     )
-    return Attention(locked, np.ones(SEEDS), reading)
+    return locked, reading
 
 
-def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Attention:
+def one_rival(
+    sigma: ndarray, exposed: ndarray, scores: ScoreDistribution, model: Model
+) -> Attention:
     """Returns the attention if a single token dominates the sum of the rivals'
     weights.
     """
@@ -283,11 +267,4 @@ def one_rival(seeds: SeedScores, scores: ScoreDistribution, model: Model) -> Att
     # the Cornish-Fisher expansion
     skewed = scores.skewness / 6 * (z * z - 1)
     largest = z + skewed + scores.kurtosis / 24 * z * (z * z - 3)
-    return partly(ndtr(seeds.exposed - largest - often / seeds.sigma))
-
-
-def partly(p: ndarray, stray: float = 0.0) -> Attention:
-    """Returns the attention if it is fully on the informative token for a fraction p of
-    the tokens, and elsewhere for the others.
-    """
-    return Attention(p, p, Reading(stray=stray))
+    return ndtr(exposed - largest - often / sigma), LOCKED

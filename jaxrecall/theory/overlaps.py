@@ -16,7 +16,7 @@ from scipy.special import erf, ndtri
 
 from ..model.activations import Activation
 from ..model.laws import Moments
-from .distributions import NODES, quantiles
+from .distributions import NODES, normal_quadrature, quantiles
 from .first_steps import find_filter
 from .model import Model
 
@@ -181,8 +181,8 @@ def layer_means(inputs: Inputs, m: int, activation: Activation) -> ndarray:
     weights = np.full(n_drawn, 1 / n_drawn), np.ones(1)
     means = neuron_means(inputs, along, across, weights, activation)
     if m > NEURONS:
-        g, weight = np.polynomial.hermite_e.hermegauss(24)
-        weights = (weight / weight.sum(),) * 2
+        g, weight = normal_quadrature(24)
+        weights = weight, weight
         along, across = g[None, :, None], g[None, None]
         limit = neuron_means(inputs, along, across, weights, activation)
         means = limit + (means - limit) * (NEURONS / m) ** 0.5
@@ -247,8 +247,7 @@ def other_tokens(activation: Activation) -> tuple[ndarray, ndarray]:
     The moments are E He_k(g) act(y + g) for k = 0 to 3, and the second and third
     central moments of act(y + g), with g ~ N(0, 1).
     """
-    g, weight = np.polynomial.hermite_e.hermegauss(60)
-    weight = weight / weight.sum()
+    g, weight = normal_quadrature(60)
     values = np.linspace(-12, 12, 4801)
     act, _ = activation.value_and_slope(values[:, None] + g, np, erf)
     e = [act @ (weight * polynomial) for polynomial in hermite(g)]

@@ -84,7 +84,10 @@ def test_figures_along_another_axis_show_the_fit_along_it():
 
 
 def test_collapse_divides_by_each_cells_own_threshold():
-    curves = [line for line in lines(plot.collapse(FRAME), "-") if len(line) > 2]
+    """A gap ends the curve of each cell."""
+    curves = [
+        line for line in lines(plot.collapse(FRAME), "-") if np.isnan(line[-1, 1])
+    ]
     assert len(curves) == 3
     for curve in curves:
         assert_close(np.interp(0.0, np.log(curve[:, 0]), curve[:, 1]), 0.5, 0.05)
@@ -185,7 +188,7 @@ def test_a_figure_takes_any_column_of_fractions(name):
     of = draw(fractions, of="memory_accuracy")
     options = {"theory": False} if name in ("critical_n", "phase") else {}
     expected = draw(FRAME.assign(n_correct=counts, n_test=FRAME["V"]), **options)
-    shown = [[xy(line).tolist() for line in ax.lines] for ax in (of, expected)]
+    shown = [[xy(line).tobytes() for line in ax.lines] for ax in (of, expected)]
     assert shown[0] == shown[1] != []
     labels = [ax.get_ylabel() for ax in of.figure.axes]
     assert any("memory_accuracy" in label for label in labels)

@@ -27,9 +27,8 @@ from jaxrecall import plot, theory
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.figures.table_of_runs import Runs
 from jaxrecall.analysis.figures.theory_lines import Theory
-from jaxrecall.analysis.fit.measure import choose_along
+from jaxrecall.analysis.fit.measure import LAST, at_steps, choose_along
 from jaxrecall.analysis.fit.roles import roles_of
-from jaxrecall.analysis.fit.steps import LAST, at_steps
 from jaxrecall.analysis.report import figures
 from jaxrecall.fit import fit
 from jaxrecall.sweep.__main__ import main as sweep

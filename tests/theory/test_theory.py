@@ -21,7 +21,7 @@ from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference.steps import attend, features
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model
-from jaxrecall.theory.locked import recalled as recalled_when
+from jaxrecall.theory.locked import recalled_by_node
 from jaxrecall.theory.noise import shared_terms
 from jaxrecall.theory.open_attention import score_distribution
 from jaxrecall.theory.overlaps import Reading, key_overlaps
@@ -483,7 +483,7 @@ def test_recall_with_open_attention_is_that_of_drawn_sequences(case):
         recalled.append(np.mean(logits.argmax(1) == tested))
     model = Model(V=V, d=d, L=L, trigger_in_value=trigger_in_value)
     at = Reading(rival=rival, stray=rival**2 / (L - 1))
-    found = recalled_when(model, N, at)
+    found = recalled_by_node(model, N, at).mean()
     assert -0.01 < found - np.mean(recalled) < 0.12
     assert theory.locked_accuracy(model, N) - found > 0.05
 

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import printable
-from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ...sweep.store.table import comment
 from ...sweep.summary import MEAN, parsed
 from ..fit import Fit
 from ..fit.checks import tried
 from ..fit.columns import ColumnNames, Table, common, groups, is_numeric, without
-from ..fit.repeated import tell_apart
-from ..fit.roles import ACCURACY, Roles, roles_of
-from ..fit.table_axes import fixed
+from ..fit.roles import ACCURACY, roles_of
+from ..fit.table_axes import constants, tell_apart
 from .figure import Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline, Selection
 from .style import Style, lay_out, look, settings
@@ -245,19 +243,3 @@ def draw_sweep(
     n_missing = frame[y].isna().sum()
     missing = f"{n_missing} runs have no {y}" if n_missing else ""
     return "; ".join(filter(None, [missing, chart.remark])) or None
-
-
-def constants(frame: Table, roles: Roles) -> Selection:
-    """Returns a dict of the settings that headings list.
-
-    All rows share these settings. The sizes are always included. The pool, the path of
-    the trigger and the laws are included if they are not the defaults.
-    """
-    shared: Selection = {}
-    for name in roles.needed:
-        if frame[name].nunique() == 1:
-            shared[name] = frame[name].iloc[0]
-    for name, value in fixed(frame, roles).items():
-        if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
-            shared[name] = value
-    return shared

@@ -326,10 +326,11 @@ class Chart:
             if is_log:
                 part = _mark_below(panel, part, style)
             layer.draw(panel, part, style)
-            for name, mark, marked in hollow(panel, part):
-                if len(marked):
+            for name, mark, shown, along_y in hollow(panel, part):
+                if shown.any():
                     panel.add_key(name, {"marker": "o"} | HOLLOW | mark)
-                    ax.plot(marked[X], marked[Y], **keywords(style | mark | HOLLOW))
+                    marked = part[X][shown], part[along_y][shown]
+                    ax.plot(*marked, **keywords(style | mark | HOLLOW))
         # the limits of y leave out the ends of open intervals and, on a log axis, bands
         # and predictions
         ax.dataLim.intervaly = limits
@@ -374,11 +375,12 @@ class Chart:
 def _mark_below(panel: Panel, rows: Table, style: Style) -> Table:
     """Marks values that have no place on a log axis; returns the rows without them."""
     lost = rows[Y] <= 0
-    if lost.any():
-        panel.add_key("0 or less, below the axis", BELOW)
-        style = keywords(style | BELOW)
-        style |= {"transform": panel.ax.get_xaxis_transform(), "clip_on": False}
-        panel.ax.plot(rows[X][lost], np.zeros(lost.sum()), **style)
+    if not lost.any():
+        return rows
+    panel.add_key("0 or less, below the axis", BELOW)
+    style = keywords(style | BELOW)
+    style |= {"transform": panel.ax.get_xaxis_transform(), "clip_on": False}
+    panel.ax.plot(rows[X][lost], np.zeros(lost.sum()), **style)
     return rows.assign(**{Y: rows[Y].mask(lost)})
 
 
@@ -425,12 +427,9 @@ def _set_log_ticks(ruler: Any) -> None:
         ruler.set_major_locator(MaxNLocator(4))
     elif decades < np.inf:
         ruler.set_major_locator(LogLocator(subs=(1, 3) if decades < 2 else (1,)))
-    ruler.set_major_formatter(_power_of_ten if decades >= 2 else _number)
+    number = _power_of_ten if decades >= 2 else lambda value, _: text(value)
+    ruler.set_major_formatter(number)
     ruler.set_ticks([], minor=True)
-
-
-def _number(value: float, _: object = None) -> str:
-    return text(value)
 
 
 def _power_of_ten(value: float, _: object = None) -> str:

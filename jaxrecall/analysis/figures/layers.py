@@ -24,7 +24,7 @@ import pandas as pd
 from numpy import ndarray
 
 from ...model.values import is_missing
-from ..fit.columns import ColumnNames, Table, floats, groups
+from ..fit.columns import ColumnNames, Table, floats
 from ..fit.tables import LOST, PLATEAU
 from .style import DASH, Style, ink, keywords, line_styles, paper
 
@@ -148,18 +148,20 @@ class Polyline(Layer):
 
     def draw(self, panel: Panel, rows: Table, style: Style) -> None:
         style = keywords(style)
-        for _, part in groups(rows, filter(None, [self.each])):
-            joined = part[~few_seeds(part)]
-            if panel.x.kind == "names":
-                bars = _bars(joined, Y, "low", "high")
-                unjoined = style | {"linestyle": "none", "elinewidth": 0.8}
-                panel.ax.errorbar(joined[X], joined[Y], bars, **unjoined)
-                continue
-            panel.ax.plot(joined[X], joined[Y], **style)
-            if "low" in part:
-                band = joined[X], joined["low"], joined["high"]
-                shade = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
-                panel.ax.fill_between(*band, **shade)
+        joined = rows[~few_seeds(rows, self.each)]
+        if self.each:  # a row without values ends each line
+            ends = joined[[self.each]].drop_duplicates()
+            joined = pd.concat([joined, ends]).sort_values(self.each, kind="stable")
+        if panel.x.kind == "names":
+            bars = _bars(joined, Y, "low", "high")
+            unjoined = style | {"linestyle": "none", "elinewidth": 0.8}
+            panel.ax.errorbar(joined[X], joined[Y], bars, **unjoined)
+            return
+        panel.ax.plot(joined[X], joined[Y], **style)
+        if "low" in rows:
+            band = joined[X], joined["low"], joined["high"]
+            shade = {"color": style["color"], "alpha": 0.2, "linewidth": 0}
+            panel.ax.fill_between(*band, **shade)
 
 
 @dataclass(frozen=True)
@@ -283,22 +285,21 @@ class Contour(Layer):
         )
 
 
-def hollow(panel: Panel, rows: Table) -> Iterator[tuple[str, Style, Table]]:
+def hollow(panel: Panel, rows: Table) -> Iterator[tuple[str, Style, Table, str]]:
     """Yields each kind of hollow marks among means over seeds, or among thresholds: the
-    name in the legend, the style, and the marked rows.
+    name in the legend, the style, a mask of the marked rows, and their column along y.
     """
     if "n_lost" in rows and not panel.y:
-        yield LOST, {"linestyle": "-"}, rows[(rows["n_lost"] > 0) & rows[Y].notna()]
-        yield "few seeds", {}, rows[few_seeds(rows)]
+        yield LOST, {"linestyle": "-"}, (rows["n_lost"] > 0) & rows[Y].notna(), Y
+        yield "few seeds", {}, few_seeds(rows), Y
     if "tried" in rows:
-        is_open = rows["tried"].notna()
-        yield LOST, {}, rows[~is_open & (rows["state"] == LOST)]
-        rows = rows.assign(**{Y: rows["tried"]})[is_open]
-        is_above, levels_off = rows["censored"] == "left", rows["state"] == PLATEAU
-        beyond = rows[~is_above & ~levels_off]
-        yield "levels off before", {"marker": "X"}, rows[levels_off]
-        yield "not reached, crosses above", {"marker": "^"}, beyond
-        yield "crosses below", {"marker": "v"}, rows[is_above]
+        is_open, is_above = rows["tried"].notna(), rows["censored"] == "left"
+        yield LOST, {}, ~is_open & (rows["state"] == LOST), Y
+        levels_off = rows["state"] == PLATEAU
+        yield "levels off before", {"marker": "X"}, is_open & levels_off, "tried"
+        beyond = is_open & ~is_above & ~levels_off
+        yield "not reached, crosses above", {"marker": "^"}, beyond, "tried"
+        yield "crosses below", {"marker": "v"}, is_open & is_above, "tried"
 
 
 def _bars(rows: Table, middle: str, low: str, high: str) -> ndarray | None:
@@ -327,11 +328,13 @@ def _edges(ruler: Any, places: ndarray) -> ndarray:
 
 def where(table: Table, values: Selection) -> Table:
     """Returns the rows with these values; ignores columns that the table lacks."""
+    masks = []
     for name, value in values.items():
         if name in table:
             column = table[name]
-            table = table[column.isna() if is_missing(value) else column == value]
-    return table
+            same = column.isna() if is_missing(value) else column == value
+            masks.append(same.to_numpy(bool, na_value=False))
+    return table[np.logical_and.reduce(masks)] if masks else table
 
 
 def ordered(column: Table) -> list[Any]:
@@ -366,14 +369,16 @@ def values_of(table: Table, by: ColumnNames) -> list[Selection]:
     return rows.sort_values([*by]).to_dict("records")
 
 
-def few_seeds(rows: Table) -> Table:
-    """Returns a mask of the rows with less than half as many runs as another.
+def few_seeds(rows: Table, each: str = "") -> Table:
+    """Returns a mask of the rows with less than half as many runs as another, which has
+    the same value of the column `each` if there is one.
 
     Runs without a value count.
     """
     counts = rows.reindex(columns=["n_seeds", "n_lost"], fill_value=0)
     n_runs = counts.sum(axis=1)
-    return n_runs < 0.5 * n_runs.max()
+    most = n_runs.groupby(rows[each]).transform("max") if each else n_runs.max()
+    return n_runs < 0.5 * most
 
 
 def scale_of(column: Table) -> str:

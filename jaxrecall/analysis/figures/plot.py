@@ -28,11 +28,10 @@ from ...model.values import as_pandas
 from ..fit import chosen_summary, numbers
 from ..fit.checks import tried
 from ..fit.columns import ColumnNames, Table, common, groups, no_numbers, without
-from ..fit.measure import choose_along, choose_measure
+from ..fit.measure import ALL, LAST, at_steps, choose_along, choose_measure
 from ..fit.reading import plain_table
-from ..fit.repeated import tell_apart
 from ..fit.roles import ACCURACY, SETTINGS, Roles, roles_of
-from ..fit.steps import ALL, LAST, at_steps
+from ..fit.table_axes import tell_apart
 from . import charts
 from .figure import COLUMN, MAX_LINES, Chart
 from .layers import Contour, Layer, Pixels, Points, Polyline

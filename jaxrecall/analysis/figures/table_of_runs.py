@@ -7,18 +7,20 @@ their mean would be the value of no setting at all.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 import scipy
 
-from ...errors import UsageError, suggest
+from ...errors import UsageError, shortened, suggest
+from ...model.values import is_missing
 from ...sweep.summary import MEAN, Summary
-from ..fit import Fit, cells, fit
-from ..fit.cells import refuse_runs_twice
+from ..fit import Fit, fit
+from ..fit.cells import refuse_runs_twice, rows_of_cells
 from ..fit.checks import tried
 from ..fit.columns import (
     ColumnNames,
@@ -29,10 +31,9 @@ from ..fit.columns import (
     varying,
     without,
 )
-from ..fit.repeated import list_values, tell_apart
+from ..fit.measure import ALL
 from ..fit.roles import ACCURACY, COUNTS, SETTINGS, Roles
-from ..fit.steps import ALL
-from ..fit.table_axes import as_given, rounded, settings_of
+from ..fit.table_axes import as_given, rounded, settings_of, tell_apart
 from ..fit.tables import OF_SIDES
 from .style import label
 
@@ -41,6 +42,9 @@ ORDER = ("d", "L", "V", "m")
 
 MEASURE = "_measure"
 """The column of rows in the form of `rows_of` that contains the measure."""
+
+FEW = 3
+"""The largest number of values of a column that a message lists."""
 
 BANDS = ("sd", "se", "95 %", "quartiles")
 PLACES = "lines, rows, columns or panels"
@@ -69,9 +73,8 @@ class Runs:
         Raises FitError if the table cannot be fitted. Raises UsageError if runs at one
         level of a cell differ in more than the seed.
         """
-        families, _ = cells.families(df, roles, along)
-        table: Table = pd.concat([family.at for family in families])
-        axes = in_order(varying(table, table))
+        used, axes, _ = rows_of_cells(df, roles, along)
+        axes = in_order(varying(used, axes))
         rows = tried(rows_of(df, roles, summary), roles, MEASURE)
         rows = rows[rows[along] > 0]
         for name in axes:
@@ -266,15 +269,10 @@ def predict_by_law(
         yield rows.assign(law=np.exp(log_power + constant))
 
 
-class Places(NamedTuple):
-    """The axis along x, the axes that make lines, and the axes that make panels.
-
-    `x` is empty if there is no axis.
-    """
-
-    x: str
-    lines: list[str]
-    panels: list[str]
+Places = tuple[str, list[str], list[str]]
+"""The axis along x, which is empty if there is none, the axes that make lines, and the
+axes that make panels.
+"""
 
 
 def arranged(
@@ -300,7 +298,7 @@ def arranged(
         x = rest.pop(0)
     if lines is None:
         lines, rest = rest[:1], rest[1:]
-    return Places(x or "", [*lines], [*panels, *rest])
+    return x or "", [*lines], [*panels, *rest]
 
 
 def check_one_place(names: ColumnNames, places: str) -> None:
@@ -336,3 +334,17 @@ def refuse_several(
     raise UsageError(
         f"df: several values of {values} at one place of the figure; {advice}"
     )
+
+
+def list_values(column: Table) -> str:
+    """Returns a text with the first values of a column, text in double quotes."""
+    values = column.drop_duplicates()
+    texts = []
+    for value in values.head(FEW):
+        text = "missing" if is_missing(value) else repr(value)
+        if isinstance(value, str):
+            text = json.dumps(value, ensure_ascii=False)
+        texts.append(shortened(text, 60))
+    if len(values) > FEW:
+        texts.append(f"and {len(values) - FEW} more")
+    return ", ".join(texts)

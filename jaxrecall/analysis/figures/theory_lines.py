@@ -12,6 +12,7 @@ tested values alone, and is drawn as ticks.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +27,16 @@ from ...theory.tables import NO_PREDICTION, is_setting, predict
 from ..fit.columns import ColumnNames, Table, groups, n_values, varying, without
 from ..fit.table_axes import unstated
 from .figure import Chart
-from .layers import THEORY, Axis, Contour, Layer, Polyline, ordered, where
+from .layers import (
+    THEORY,
+    Axis,
+    Contour,
+    Layer,
+    Polyline,
+    Selection,
+    ordered,
+    where,
+)
 from .style import Style
 from .table_of_runs import Runs, averaged
 
@@ -48,11 +58,12 @@ class Theory:
     """The predictions of theory for the runs of a figure, and what they warn of.
 
     `messages` are the sentences about settings in which theory was measured to be off
-    or predicts nothing, by their cause.
+    or predicts nothing, by their cause. `panels` select the cells with theory.
     """
 
     runs: Runs
     messages: dict[str, str] = field(default_factory=dict)
+    panels: Sequence[Selection] = ({},)
 
     def warn(self) -> None:
         """Warns with TheoryWarning where theory was measured to be off."""
@@ -62,8 +73,7 @@ class Theory:
 
     def of(self, chart: Chart) -> Theory:
         """Returns the theory of the panels that a chart draws, with these messages."""
-        parts = [where(self.runs.rows, values) for values in chart.parts]
-        return Theory(replace(self.runs, rows=pd.concat(parts)), self.messages)
+        return replace(self, panels=chart.parts)
 
     def contour(self, x: str, y: str, panels: ColumnNames, theta: float) -> list[Layer]:
         """Returns the layer of the line over two axes where the accuracies that theory
@@ -98,7 +108,7 @@ class Theory:
         axes. Theory refuses them, and settings with several values in a cell.
         """
         runs = self.runs
-        by = [*runs.axes] if critical else [*runs.axes, runs.along]
+        by = [*runs.axes] if critical else runs.every
         by_cell = groups(runs.rows, by)
         settings = without(filter(is_setting, runs.rows), by)
         if runs.roles.axes is None:
@@ -110,7 +120,8 @@ class Theory:
             several = by_cell[name].nunique() > 1
             if several.any():
                 cells[name] = cells[name].astype(object).mask(several, "several values")
-        return cells.reset_index(drop=not by)
+        cells = cells.reset_index(drop=not by)
+        return pd.concat([where(cells, panel) for panel in self.panels]).sort_index()
 
     def lines(
         self, x: str, by: ColumnNames, critical: str = "", theta: float = 0.5

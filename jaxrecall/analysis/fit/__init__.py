@@ -3,11 +3,10 @@
 According to the law, N* is proportional to the product of axis^exponent over the axes.
 The modules of this package work in this order:
 
-- `reading` reads tables, `steps` chooses rows by their step, and `measure` chooses what
-  is measured.
+- `reading` reads tables, and `measure` chooses what is measured, and rows by their
+  step.
 - `roles` states what columns are, and `checks` checks their values.
 - `table_axes` chooses the axes, which are the columns of settings that vary.
-- `repeated` finds the columns that tell rows apart, and gives advice on copies.
 - `cells` combines the rows into curves, and groups the curves into families.
 - `estimate` computes where the curves of a family cross theta. It then fits the law and
   computes intervals.
@@ -37,11 +36,10 @@ from .columns import ColumnNames, Row, Table, common, without
 from .compare import compare_values
 from .estimate import estimate
 from .forms import compare_forms
-from .measure import choose_along, choose_measure
+from .measure import ALL, LAST, at_steps, choose_along, choose_measure
 from .predict import Sizes, parse_sizes, predict_law
 from .reading import plain_table
 from .roles import Names, roles_of, with_stated
-from .steps import ALL, LAST, at_steps
 from .write import summarise
 
 __all__ = ["Fit", "fit"]

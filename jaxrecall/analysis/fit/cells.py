@@ -12,6 +12,7 @@ one piece of evidence.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,7 +38,6 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import advise_on_copies
 from .roles import COUNTS, SIZES, Roles
 from .table_axes import (
     as_given,
@@ -168,8 +168,8 @@ def families(
     frame: Table,
     roles: Roles,
     along: str,
-    what: str = "",
-    counts_lost: bool = False,
+    what: str,
+    counts_lost: bool,
 ) -> tuple[list[Family], list[str]]:
     """Returns the families of a table, and remarks on its rows and axes.
 
@@ -189,24 +189,7 @@ def families(
     Raises:
         FitError: if the table cannot be fitted. The message lists the problems.
     """
-    given = frame
-    frame, remarks = check_rows(as_given(frame, roles), roles, along, counts_lost)
-    seeds = seed_columns(frame)
-    frame = _with_levels(frame, along, roles)
-    axes, followers = choose_axes(frame, roles, along)
-    if followers := without(followers, (*roles.rates, *EXTRAS)):
-        others = ", ".join(varying(frame, axes)) or along
-        remarks.append(
-            f"{', '.join(followers)}: varies, but its values follow from those of"
-            f" {others}, so it is not an axis"
-        )
-    if roles.axes is None:
-        remarks += _on_settings(frame, roles, axes, along)
-    point = [*axes, along, *seeds]
-    if repeated := varying(frame, roles.averaged):
-        remarks.append(f"{', '.join(repeated)}: averaged within each seed")
-        frame = _averaged(frame, point, roles.counted)
-    refuse_runs_twice(given, frame, roles, point)
+    frame, axes, remarks = rows_of_cells(frame, roles, along, counts_lost)
     powers = roles.powers
     if powers is None:
         numbers = [axis for axis in axes if frame[axis].dtype.kind in NUMBERS]
@@ -233,7 +216,7 @@ def families(
     filled = []
     for name, rows in parts.items():
         if len(rows):
-            rows = rows.assign(_seed=groups(rows, seeds).ngroup())
+            rows = rows.assign(_seed=groups(rows, seed_columns(rows)).ngroup())
             filled.append(
                 _fill(rows, axes, names, roles.counted, counts_lost, name=name, **facts)
             )
@@ -246,6 +229,33 @@ def families(
             " for their ratios"
         )
     return filled, remarks
+
+
+def rows_of_cells(
+    frame: Table, roles: Roles, along: str, counts_lost: bool = False
+) -> tuple[Table, list[str], list[str]]:
+    """Returns the rows of which cells are made, their axes, and remarks.
+
+    The arguments and errors are those of `families`.
+    """
+    given = frame
+    frame, remarks = check_rows(as_given(frame, roles), roles, along, counts_lost)
+    frame = _with_levels(frame, along, roles)
+    axes, followers = choose_axes(frame, roles, along)
+    if followers := without(followers, (*roles.rates, *EXTRAS)):
+        others = ", ".join(varying(frame, axes)) or along
+        remarks.append(
+            f"{', '.join(followers)}: varies, but its values follow from those of"
+            f" {others}, so it is not an axis"
+        )
+    if roles.axes is None:
+        remarks += _on_settings(frame, roles, axes, along)
+    point = [*axes, along, *seed_columns(frame)]
+    if repeated := varying(frame, roles.averaged):
+        remarks.append(f"{', '.join(repeated)}: averaged within each seed")
+        frame = _averaged(frame, point, roles.counted)
+    refuse_runs_twice(given, frame, roles, point)
+    return frame, axes, remarks
 
 
 def _on_settings(
@@ -330,7 +340,16 @@ def refuse_runs_twice(
         return
     where = ", ".join(map("{} = {}".format, copies.index.names, twice.index[0]))
     stored = given.loc[frame.index]
-    advice = advise_on_copies(stored, point, (roles.measure, *COUNTS))
+    columns = common(dict.fromkeys(point), stored)
+    results = common((roles.measure, *COUNTS), stored)
+    advice = f"keep one row of each, as in df.drop_duplicates({json.dumps(columns)})"
+    # only rows with equal results are copies of one run
+    alike = stored.duplicated(columns + results)
+    if alike.sum() < stored.duplicated(columns).sum():
+        advice = (
+            "no setting of the table tells them apart; add the column that does, or"
+            " name it in --axes or --average"
+        )
     if mixed := varying(stored, common(("code_version", "precision"), stored)):
         advice = f"the table mixes {', '.join(mixed)}; keep one of each"
     raise FitError(

@@ -1,4 +1,4 @@
-"""Chooses what is measured, and the axis along which it crosses theta."""
+"""Chooses what is measured, at which steps, and the axis along which it crosses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from types import NoneType
 
 from ...errors import FitError, expect, refusal, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
+from ...model.point import FIELDS
 from .columns import Table, common, is_numeric, no_numbers, seed_columns
 from .roles import Roles
 from .table_axes import unstated
+
+LAST, ALL = STEPS = ("last", "all")
 
 
 def choose_measure(
@@ -81,3 +84,19 @@ def choose_along(
 def _may_be_level(column: Table) -> bool:
     values = column.dropna()
     return is_numeric(values) and values.nunique() > 1 and bool((values >= 0).all())
+
+
+def at_steps(frame: Table, step: str) -> Table:
+    """Returns the rows at all recorded steps, or those at the last step of each point.
+
+    The last step is that of each point, not of each run. A run that has no row at that
+    step is left out. A table without a column `step` has one row per run. Raises
+    FitError for any other `step`.
+    """
+    if not isinstance(step, str) or step not in STEPS:
+        raise FitError(f"step: got {shown(step)}; allowed: {', '.join(STEPS)}")
+    if step == ALL or len(set(frame.get("step", ()))) < 2:
+        return frame
+    point = common(["point_id"], frame) or common(FIELDS, frame)
+    last = frame.groupby(point, dropna=False)["step"].transform("max")
+    return frame[frame["step"] == last].drop(columns="step").reset_index(drop=True)

@@ -127,12 +127,6 @@ def with_stated(frame: Table, axes: Names, average: Names) -> Table:
     return frame
 
 
-def _further_seeds(frame: Table, axes: Sequence[str]) -> list[str]:
-    """The columns such as data_seed. Runs of one seed that differ in them repeat it."""
-    names = without(map(str, frame), (*axes, "seed", "root_seed"))
-    return [name for name in names if name.endswith("seed")]
-
-
 def roles_of(frame: Table) -> Roles:
     """Returns the roles of a table's columns. The table may lack columns."""
     facts, has_counts = frame.attrs, {*COUNTS} <= {*frame}
@@ -153,12 +147,15 @@ def roles_of(frame: Table) -> Roles:
         )
     axes = facts.get("axes")
     axes = tuple(axes) if isinstance(axes, list) else None
+    others = without(map(str, frame), (*(axes or ()), "seed", "root_seed"))
+    # such as data_seed; runs of one seed that differ in them repeat it
+    further_seeds = [name for name in others if name.endswith("seed")]
     return replace(
         roles,
         along=facts.get("searched") or roles.along,
         axes=axes,
         kept=tuple(facts.get("kept", ())),
-        averaged=tuple(facts.get("averaged") or _further_seeds(frame, axes or ())),
+        averaged=tuple(facts.get("averaged") or further_seeds),
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from ...errors import FitError
 from ...model.point import (
     FIELDS,
+    LAW_FIELDS,
     RECIPE_STEPS,
     SAME_AS,
     STARTS,
@@ -42,7 +43,6 @@ from .columns import (
     varying,
     without,
 )
-from .repeated import tell_apart
 from .roles import Roles
 
 FOLDER = r'path="(?:[^"]*/)?([^"/]*)"'
@@ -123,19 +123,26 @@ def _fill_training(frame: Table) -> None:
             frame[name] = values[0]
 
 
-def fixed(frame: Table, roles: Roles) -> Row:
-    """Returns a dict of the settings that all rows share and that are not defaults.
+def constants(frame: Table, roles: Roles) -> Row:
+    """Returns a dict of the settings that headings list.
 
-    The dict is empty unless the rows are those of our simulator.
+    All rows share these settings. The sizes are always included. In a table of our
+    simulator, the pool, the path of the trigger and the laws are included if they are
+    not the defaults.
     """
+    needed = [name for name in roles.needed if frame[name].nunique() == 1]
+    shared = {name: frame[name].iloc[0] for name in needed}
     if not roles.is_ours:
-        return {}
+        return shared
     frame = as_given(frame, roles)
     settings = {}
     for name in common((*FIELDS, *parameters_of(frame, FIELDS)), frame):
         if n_values(frame, name) == 1:
             settings[name] = frame[name].tolist()[0]
-    return unusual(settings)
+    for name, value in unusual(settings).items():
+        if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS):
+            shared[name] = value
+    return shared
 
 
 def parameters_of(frame: Table, fields: Iterable[str]) -> list[str]:
@@ -209,6 +216,30 @@ def _tell_cells_apart(
     axes = sizes + tell_apart(frame, sizes, common(names, stated), texts)
     axes += tell_apart(frame, [*axes, along], names, texts)
     return [*sizes, *common(names, axes)]
+
+
+def tell_apart(
+    rows: Table,
+    placed: ColumnNames,
+    names: ColumnNames,
+    always: ColumnNames = (),
+) -> list[str]:
+    """Returns the columns that tell apart rows with equal values of `placed`.
+
+    A column is left out if its values follow from those of the columns before it,
+    unless it is among `always` and varies.
+    """
+    known = [*dict.fromkeys(placed)]
+    n_placed, n_groups = len(known), groups(rows, known).ngroups
+    for name in names:
+        if name in known or n_values(rows, name) < 2:
+            continue
+        rows = rows.assign(**{name: rounded(rows[name])})
+        n_apart = groups(rows, [*known, name]).ngroups
+        if n_apart > n_groups or name in always:
+            known.append(name)
+            n_groups = n_apart
+    return known[n_placed:]
 
 
 def settings_of(frame: Table, roles: Roles) -> list[str]:

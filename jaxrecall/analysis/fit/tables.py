@@ -257,6 +257,8 @@ def exponents(e: Estimates) -> list[Row]:
     prefactor = Estimate(np.nan, np.nan, np.nan, "")
     if law.crossings and not law.factors:
         (prefactor,) = law.predict([0], 1.0)
+    outside = np.flatnonzero(~e.inside).tolist()
+    left_out = count_states(_state(e, i)[0] for i in outside)
     for j, axis in enumerate(law.axes):
         state, warning = _state_of_exponent(e, j)
         row = {
@@ -273,7 +275,7 @@ def exponents(e: Estimates) -> list[Row]:
             "along": family.what or family.along,
             "misfit": law.misfit.ratio if law.misfit else np.nan,
             "interval_by": intervals[j].by,
-            "left_out": _left_out(e),
+            "left_out": left_out,
             "correlation": shared_errors(law.log_x, law.n_seeds),
             "state": state,
         }
@@ -351,12 +353,6 @@ def farthest(law: Law, off: np.ndarray) -> str:
     cell = int(abs(off).argmax())
     at = law.family.at[[*law.axes, *law.factors]].iloc[cell]
     return ", ".join(map("{} = {}".format, at.index, at))
-
-
-def _left_out(e: Estimates) -> str:
-    """The numbers of cells that are not in the law, with their states."""
-    cells = enumerate(e.inside)
-    return count_states(_state(e, i)[0] for i, is_inside in cells if not is_inside)
 
 
 def count_states(states: Iterable[str]) -> str:

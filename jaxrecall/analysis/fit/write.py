@@ -98,7 +98,10 @@ def summarise(fitted: Iterable[Table]) -> Iterator[str]:
         yield from _laws(exponents, diagnostics, "")
     for theta in thresholds["theta"].unique():
         crossings, laws, told = (table[table["theta"] == theta] for table in tables)
-        yield f"theta = {theta:g}: {_crossings(crossings)}"
+        cells = plural(len(crossings), "configuration")
+        if n_copies := crossings["copy_of"].notna().sum():
+            cells += f", of which {n_copies} repeat the counts of another"
+        yield f"theta = {theta:g}: {cells}: {count_states(crossings['state'])}"
         yield from _laws(laws, told, "*")
     for name in FURTHER:
         table = getattr(fitted, name, None)
@@ -141,14 +144,6 @@ def _laws(exponents: Table, diagnostics: Table, mark: str) -> Iterator[str]:
     for row in diagnostics[diagnostics["diagnostic"] == "warning"].itertuples():
         law = f"{row.part}, {row.regime}" if row.regime else row.part
         yield f"  warning, {law}: {row.text}"
-
-
-def _crossings(thresholds: Table) -> str:
-    """Returns a text that counts the cells, their states, and the copies."""
-    cells = plural(len(thresholds), "configuration")
-    if n_copies := thresholds["copy_of"].notna().sum():
-        cells += f", of which {n_copies} repeat the counts of another"
-    return f"{cells}: {count_states(thresholds['state'])}"
 
 
 def default_folder(tables: Sequence[Path], of: str, along: str | None) -> Path:

@@ -53,10 +53,10 @@ from ..figures.table_of_runs import (
 from ..figures.theory_lines import Theory
 from ..fit import Fit, chosen_summary
 from ..fit.columns import Table, groups, without
-from ..fit.measure import choose_along, choose_measure
+from ..fit.measure import at_steps, choose_along, choose_measure
 from ..fit.reading import parse_columns, read_tables
 from ..fit.roles import roles_of, with_stated
-from ..fit.steps import at_steps
+from ..fit.table_axes import constants
 from ..fit.write import beside, summarise, unwritable, with_interval
 
 MADE = re.compile(
@@ -292,7 +292,7 @@ MOST_VALUES = 8
 def axes(runs: Runs) -> Table:
     """Returns a table of what varies, and of the other settings that figures name."""
     settings = {name: ordered(runs.rows[name]) for name in (*runs.axes, runs.along)}
-    for name, value in charts.constants(runs.rows, runs.roles).items():
+    for name, value in constants(runs.rows, runs.roles).items():
         settings.setdefault(name, [value])
     body = []
     for name, values in settings.items():
