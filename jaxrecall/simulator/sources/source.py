@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ...model import keys
-from ..arrays import f32, i32, scatter_add
+from ..arrays import f32, gather, i32, scatter_add
 from ..forward import Attended, Scores, attend, label_of
 from ..gradient import Gradient, Parameters, State
 from ..loops import over_step
@@ -126,7 +126,7 @@ def make_reader(
 
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
     """The labels (n,) of items x of set `which`. Labels of TRAIN may be noisy."""
-    clean = label_of(world, x)
+    clean = gather(world.perm, x)
     if not world.shape.noisy:
         return clean
     return jnp.where(which == TRAIN, label_of(world, x, blocks), clean)
