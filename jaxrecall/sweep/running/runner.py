@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
-from ..plan import Chunk, Plan, by_id, pieces
+from ..plan import Chunk, Plan, pieces
 from ..simulators import Loaded, Outcomes, Program
 from .call import Call
 from .progress import Event, Failure, Traces
@@ -37,9 +37,14 @@ Finished = tuple[list[Run], Traces | Failure]
 class Runner:
     """Runs chunks batch by batch, and calls `on_event` with events about programs."""
 
-    def __init__(self, plan: Plan, on_event: Callable[[Event], None]):
+    def __init__(
+        self,
+        plan: Plan,
+        on_event: Callable[[Event], None],
+        is_replaceable: bool = False,
+    ):
         self.plan, self.simulator = plan, plan.simulator
-        self.on_event = on_event
+        self.on_event, self.is_replaceable = on_event, is_replaceable
         self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
         self.width: dict[Program, int] = {}
         """A dict from each program to the number of its runs that share memory at a
@@ -62,7 +67,9 @@ class Runner:
 
         Runs that the program rejects are executed last, by its fallback. If there is
         too little memory for a single run, or if the user's code raises an error while
-        it is compiled, all remaining runs fail together. The method starts JAX.
+        it is compiled, all remaining runs fail together. After another error, they fail
+        too, unless this process is a worker that another can replace. The method starts
+        JAX.
 
         If memory runs out, the program runs half as many runs at a time from then on.
         """
@@ -77,7 +84,8 @@ class Runner:
                 yield from self._finished(fallback, left, rejected, seconds)
         except Exception as error:
             failure = Failure.of(error)
-            if not failure.where and not isinstance(error, OutOfMemory):
+            is_known = failure.where or isinstance(error, OutOfMemory)
+            if self.is_replaceable and not is_known:
                 raise
             yield [*left, *rejected], failure
 
@@ -224,10 +232,7 @@ def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
 
 
 def run_here(plan: Plan, call: Call) -> None:
-    """Runs every chunk of a plan in this process.
-
-    If a chunk fails, the failure is reported and the other chunks still run.
-    """
+    """Runs every chunk of a plan in this process."""
     with call.interrupts.deferred():  # JAX is started here
         runner = Runner(plan, call.handle)
     with call.interrupts.patient():
@@ -241,17 +246,14 @@ def run_here(plan: Plan, call: Call) -> None:
 
 
 def _run(chunk: Chunk, batches: Iterator[Finished], call: Call) -> None:
-    """Runs a chunk until it is finished or fails, or until the call must stop."""
-    left = by_id(chunk.runs)
-    while left and not call.stopping:
+    """Runs a chunk until it is finished, or until the call must stop."""
+    while not call.stopping:
         try:
             with call.interrupts.droppable():
-                runs, got = next(batches)
+                finished = next(batches, None)
         except KeyboardInterrupt:
             return
-        except Exception as error:
-            call.failed(chunk.part(list(left.values())), Failure.of(error))
+        if not finished:
             return
-        for run in runs:
-            del left[run.id]
+        runs, got = finished
         call.take(chunk.part(runs), got)

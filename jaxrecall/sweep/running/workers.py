@@ -382,7 +382,7 @@ def compute(
             share, plan = pickle.loads(receive())
             plan = replace(plan, workers=n_sharing)
             if not runner or runner.plan != plan:
-                runner = Runner(plan, send)
+                runner = Runner(plan, send, is_replaceable=True)
             for runs, got in runner.rows(share):
                 send(("took", list(by_id(runs)), got))
             send(("ended",))
