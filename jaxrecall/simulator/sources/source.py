@@ -15,7 +15,7 @@ from ..arrays import f32, gather, i32, scatter_add
 from ..forward import Attended, Scores, attend, label_of
 from ..gradient import Gradient, Parameters, State
 from ..loops import over_step
-from ..world import Trained, World, n_of_step
+from ..world import World, n_of_step
 
 TEST, TRAIN = range(2)
 """The two streams of sequences that are measured."""
@@ -79,14 +79,6 @@ class Source(ABC):
         V.
         """
         return n_of_step(world)
-
-    def without_sequences(self, trained: Trained) -> Array:
-        """Whether metrics can be computed from informative tokens, without reading
-        sequences.
-        """
-        if trained.locked is None:
-            return jnp.bool_(self.weighted_tokens)
-        return trained.locked
 
     @abstractmethod
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
