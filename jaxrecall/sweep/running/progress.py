@@ -51,8 +51,8 @@ class Failure(NamedTuple):
     """
 
     error: str
-    traceback: str
-    host: str
+    traceback: str = ""
+    host: str = ""
     where: str = ""
     """The line of the user's code that raised the error, as Python shows it. The text
     is empty if none of the user's code was running.
