@@ -339,7 +339,7 @@ class Store:
             self.opened(self.staging) as staging,
             self.opened(target.parent) as folder,
         ):
-            atomic_write(folder / target.name, data, staging, sync=True, check=check)
+            atomic_write(folder / target.name, data, staging, check)
         return target
 
     def put_table(self, target: Path, table: Table) -> Path:
