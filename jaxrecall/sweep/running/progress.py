@@ -126,7 +126,7 @@ class Lines:
     line is updated several times a second, for terminals and notebooks.
     """
 
-    def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
+    def __init__(self, out: TextIO, announce: bool, live: bool):
         self.out, self.live = out, live
         self.head = sys.stdout if announce else None
         self.every = LIVE_EVERY_SECONDS if live else PLAIN_EVERY_SECONDS
