@@ -206,13 +206,13 @@ def attend(
 
 
 def with_mean_values(world: World) -> World:
-    """Returns the world with the mean values of the first batch, which several first
-    steps read.
+    """Returns the world with the mean values of the first batch, if several first steps
+    read them.
 
     If there are too many, none are computed here. Vmapped runs store none, because they
     would compute them anyway.
     """
-    if world.vmapped:
+    if world.vmapped or not world.shape.repeats:
         return world
     tile, d = world.shape.tile, world.shape.d
     n_stored = max(1, STORED_VALUES // d // tile)

@@ -64,8 +64,6 @@ def first_steps(world: World) -> FirstSteps:
     In step 1, predictions are even in every form, because V_mat = 0.
     """
     e, source, even = world.e, find_source(world), not world.shape.trained_by.exact
-    if world.shape.repeats:
-        world = source.prepare_first_steps(world)
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
     G1 = -step1.value
     if world.shape.repeats:

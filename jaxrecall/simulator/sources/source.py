@@ -46,10 +46,6 @@ class Source(ABC):
         """Returns the world with data that several steps of the recipe use."""
         return world
 
-    def prepare_first_steps(self, world: World) -> World:
-        """Returns the world with data that several first steps use."""
-        return world
-
     @abstractmethod
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
         """The gradient by `name`, V_mat or w, over the samples of step 0, 1 or 2 of the
