@@ -66,14 +66,12 @@ class Pool(Source):
         return with_pools(world)
 
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
-        if not state.even:
-            return Gradient(over_pairs(world, state, [name], step)[name])
-        if name == "V_mat":
+        if state.even and name == "V_mat":
             scores = state.scores
             if scores is None:
                 scores = unlearned_scores(world)
             return by_memory(world, scores, step)
-        if world.e.W_in is None:
+        if state.even and world.e.W_in is None:
             return Gradient(by_attention_to_values(world, state.V_mat))
         return Gradient(over_pairs(world, state, [name], step)[name])
 
