@@ -130,18 +130,18 @@ class Runner:
 
     def _loaded(self, program: Program, width: int) -> Loaded:
         """Returns the loaded program. If it must be compiled first, reports that."""
-        if program in self.announced:
-            return self.simulator.run(program, width, self.plan.room)
-        self.announced.add(program)
-        self.on_event(("compiling", str(program)))
-        start = time.perf_counter()
-        if self.simulator.loads_in_threads:
-            self._load_next()
+        start, is_new = time.perf_counter(), program not in self.announced
+        if is_new:
+            self.announced.add(program)
+            self.on_event(("compiling", str(program)))
+            if self.simulator.loads_in_threads:
+                self._load_next()
         if program in self.loading:
             loaded = self.loading.pop(program).result()
         else:
             loaded = self.simulator.run(program, width, self.plan.room)
-        self.on_event(("compiled", str(program), time.perf_counter() - start))
+        if is_new:
+            self.on_event(("compiled", str(program), time.perf_counter() - start))
         return loaded
 
     def _load_next(self) -> None:
