@@ -45,7 +45,6 @@ class Runner:
     ):
         self.plan, self.simulator = plan, plan.simulator
         self.on_event, self.is_replaceable = on_event, is_replaceable
-        self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
         self.width: dict[Program, int] = {}
         """A dict from each program to the number of its runs that share memory at a
         time.
@@ -182,7 +181,8 @@ class Runner:
     def _by_cost(
         self, program: Program, runs: list[Run], loaded: Loaded
     ) -> Iterator[Batch]:
-        """Yields batches that fit the program and take at most `batch_seconds`.
+        """Yields batches that fit the program and take at most BATCH_SECONDS, or the
+        time between two part files.
 
         If the runs of a batch are executed one after another, the batches are small
         enough to keep all threads busy. The most expensive batches are yielded first.
@@ -192,7 +192,8 @@ class Runner:
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
         most, size, seconds = loaded.most, loaded.order, math.inf
         if size is None:
-            size, seconds = costs.__getitem__, self.batch_seconds
+            size = costs.__getitem__
+            seconds = min(BATCH_SECONDS, self.plan.settings.part_seconds)
             if loaded.threads:
                 most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         largest_first = sorted(
