@@ -230,9 +230,11 @@ def with_mean_values(world: World) -> World:
 
 
 def stored_mean_value(world: World, blocks: keys.Addresses) -> Array:
-    """Returns the same as `mean_value`, from the stored values if there are any."""
+    """Returns the same as `mean_value`, from the stored values if there are any. The
+    blocks are a tile of the first batch, as in all steps of the recipe.
+    """
     stored = world.mean_values
-    if stored is None or isinstance(blocks, keys.Items):
+    if stored is None:
         return mean_value(world, blocks)
 
     def read() -> Array:
