@@ -105,9 +105,9 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
         w = compute_w(world, params, fixed_w)
         here = moved(world, params)
         state = at_parameters(here, params["V_mat"], w)
+        wanted = ["w" if name == "W_KQ" else name for name in params]
 
         def by_sample(world: World = here) -> Parameters:
-            wanted = gradients_for(params)
             slopes = source.gradient_of_step(world, state, wanted, step)
             if "w" in slopes:
                 # a lone token always has all the attention: no optimiser may scale
@@ -120,7 +120,7 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
             parts = lax.cond(
                 new, lambda: source.parts_of_step(world, step), lambda: first_parts
             )
-            slopes = over_tokens(here, state, gradients_for(params), parts)
+            slopes = over_tokens(here, state, wanted, parts)
             return slopes_by_parameter(world, slopes, params)
 
         if first_parts is None:
@@ -167,11 +167,6 @@ def zero_attention_if_rounding(
     is_rounding = jnp.max(jnp.abs(slope[name])) <= f32(ALL_ROUNDING) * size
     untrained = jnp.all(params[name] == 0) & is_rounding
     return slope | {name: jnp.where(untrained, f32(0), slope[name])}
-
-
-def gradients_for(params: Parameters) -> list[str]:
-    """The names of the gradients to compute. The name w replaces W_KQ."""
-    return ["w" if name == "W_KQ" else name for name in params]
 
 
 def slopes_by_parameter(
