@@ -465,23 +465,18 @@ def hash_file(path: Path) -> str:
     return ""
 
 
-def _is_of_user(schema: Schema) -> bool:
-    """Whether the rows of a table are from a user's simulator."""
-    return read_facts(schema).get("simulator") is not None
-
-
-def _required(schema: Schema) -> tuple[list[str], list[str]]:
+def _required(facts: Json, present: list[str]) -> tuple[list[str], list[str]]:
     """Returns the columns of a part that must not contain nulls, and the columns that
     must contain finite numbers where the status is ok. They depend on the simulator.
 
-    Raises ValueError if the part lacks one of them.
+    Raises ValueError if the part lacks one of them. `present` lists its columns.
     """
     needed, measured = [*NEEDED, *OURS], MEASURED
-    if _is_of_user(schema):
+    if facts.get("simulator") is not None:
         needed = [*NEEDED, "step", "steps"]
-        measured = [str(read_facts(schema).get("accuracy"))]
+        measured = [str(facts.get("accuracy"))]
     columns = [*needed, *measured]
-    _refuse("no column {}", [name for name in columns if name not in schema.names])
+    _refuse("no column {}", [name for name in columns if name not in present])
     return needed, measured
 
 
@@ -491,10 +486,10 @@ def read_part(path: Path) -> Table:
     """
     with open_rows(path) as file:
         facts = read_facts(file.schema_arrow)
-        needed, measured = _required(file.schema_arrow)
+        needed, measured = _required(facts, file.schema_arrow.names)
         table = file.read()
     _check_names(table)
-    if not _is_of_user(table.schema):
+    if facts.get("simulator") is None:
         table = _with_older_values(table.cast(_standard(table.schema)))
     table.validate(full=True)
     _refuse("nulls in {}", [name for name in needed if table[name].null_count])
@@ -567,8 +562,9 @@ def _schema_of_part(path: Path) -> Schema | None:
     reports why the file is not a part.
     """
     with suppress(Exception), open_rows(path) as file:  # it may raise anything
-        _required(file.schema_arrow)
-        return file.schema_arrow
+        schema = file.schema_arrow
+        _required(read_facts(schema), schema.names)
+        return schema
     return None
 
 
@@ -576,7 +572,7 @@ def _standard(schema: Schema) -> Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
-    typed = () if _is_of_user(schema) else COLUMNS
+    typed = COLUMNS if read_facts(schema).get("simulator") is None else ()
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
