@@ -11,7 +11,7 @@ import jaxrecall
 from jaxrecall import Point
 from jaxrecall.compact import compact
 from jaxrecall.fit import fit
-from jaxrecall.model.columns import CODE_VERSION, COLUMNS
+from jaxrecall.model.columns import COLUMNS
 from jaxrecall.sweep.store import Store
 
 from . import clock
@@ -112,7 +112,7 @@ def stored(bench: Bench) -> dict[str, Measured]:
         store = Store(bench.new_folder())
         store.prepare({})
         written = clock.timed(lambda call, s=store: [s.write(part) for part in parts])
-        read = clock.timed(lambda call, s=store: s.done(CODE_VERSION, "highest"))
+        read = clock.timed(lambda call, s=store: s.last_values())
         compacted = clock.timed(lambda call, s=store: compact(s.folder))
         turns.append(
             {

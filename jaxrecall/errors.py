@@ -180,9 +180,9 @@ def as_list(
             object that cannot be iterated, and for more than `most` values.
         most: the largest allowed number of values.
     """
-    if isinstance(values, (str, bytes, Mapping)):
-        raise refusal(argument, shown(values), allowed, error)
     try:
+        if isinstance(values, (str, bytes, Mapping)):
+            raise TypeError
         items = list(islice(values, most + 1))
     except TypeError:  # also NumPy arrays without dimensions
         raise refusal(argument, shown(values), allowed, error) from None
@@ -256,9 +256,8 @@ def where_to_run(module: str, error: BaseException) -> str:
     """
     if module.endswith(".py"):
         return f"; a module is named without .py: {module.removesuffix('.py')}"
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return ""
-    if not f"{module}.".startswith(f"{error.name}."):
+    is_lacking = isinstance(error, ModuleNotFoundError)
+    if not is_lacking or not f"{module}.".startswith(f"{error.name}."):
         return ""
     path = module.replace(".", "/")
     return f"; run in the folder that holds {path}.py, or put it on PYTHONPATH"
@@ -288,7 +287,7 @@ def closest(name: str, allowed: Iterable[str]) -> str | None:
     similar.
     """
     folded = {a.lower(): a for a in allowed}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), folded, n=1)
     return folded[close[0]] if close else None
 
 

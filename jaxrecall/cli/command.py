@@ -38,13 +38,12 @@ def called(name: str, argv: Sequence[str] = ()) -> str:
     path of the program only if the program is below the current folder and the shell
     would not find it by its name.
     """
+    program, words = Path(sys.executable), ["-m", f"{SCRIPT}.{name}"]
     if Path(sys.argv[0]).stem == SCRIPT:
-        words = [_program(Path(sys.argv[0])), name]
+        program, words = Path(sys.argv[0]), [name]
     elif name in WORDS:
-        words = [_program(Path(sys.executable)), "-m", SCRIPT, name]
-    else:
-        words = [_program(Path(sys.executable)), "-m", f"{SCRIPT}.{name}"]
-    return shlex.join([*words, *argv])
+        words = ["-m", SCRIPT, name]
+    return shlex.join([_program(program), *words, *argv])
 
 
 def _program(path: Path) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +61,7 @@ def tokens(
     blocks: keys.Addresses,
     position: Array | int,
     V: Array | int,
-    tables: Array | None = None,
+    tables: Array | None,
 ) -> Array:
     """Returns (..., 512 * count) int32: the tokens at each `position` (...,) of the
     samples of `blocks`.
@@ -141,7 +140,7 @@ def draw_embeddings(
     d: Array | int,
     m: Array | int,
     pad: tuple[int, int, int],
-    given: Mapping[str, Array] = MappingProxyType({}),
+    given: Mapping[str, Array],
 ) -> Embeddings:
     """Returns the embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
 

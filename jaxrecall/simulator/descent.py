@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 
 from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
 from .arrays import f32, i32, longest, norm
-from .gradient import Parameters, State, at_parameters, moved, over_tokens
+from .gradient import Parameters, at_parameters, moved, over_tokens
 from .locked_attention import may_group, unread
 from .measurements import Raw, at_step
 from .sources.source import find_source
@@ -105,16 +105,22 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
         w = compute_w(world, params, fixed_w)
         here = moved(world, params)
         state = at_parameters(here, params["V_mat"], w)
+        wanted = ["w" if name == "W_KQ" else name for name in params]
 
         def by_sample(world: World = here) -> Parameters:
-            return gradient_of_samples(world, state, params, step)
+            slopes = source.gradient_of_step(world, state, wanted, step)
+            if "w" in slopes:
+                # a lone token always has all the attention: no optimiser may scale
+                # rounding up
+                slopes["w"] = jnp.where(world.run.L > 1, slopes["w"], f32(0))
+            return slopes_by_parameter(world, slopes, params)
 
         def by_token() -> Parameters:
             new = jnp.bool_(world.shape.batched) | world.run.fresh_batches
             parts = lax.cond(
                 new, lambda: source.parts_of_step(world, step), lambda: first_parts
             )
-            slopes = over_tokens(here, state, gradients_for(params), parts)
+            slopes = over_tokens(here, state, wanted, parts)
             return slopes_by_parameter(world, slopes, params)
 
         if first_parts is None:
@@ -129,21 +135,6 @@ def gradient_function(world: World, fixed_w: Array) -> GradientAt:
         return slopes, (~grouped).astype(i32)
 
     return gradient_at
-
-
-def gradient_of_samples(
-    world: World, state: State, params: Parameters, step: Array
-) -> Parameters:
-    """The gradient of a step's mean loss over its samples: a dict from parameter name
-    to array.
-    """
-    slopes = find_source(world).gradient_of_step(
-        world, state, gradients_for(params), step
-    )
-    if "w" in slopes:
-        # a lone token always has all the attention: no optimiser may scale rounding up
-        slopes["w"] = jnp.where(world.run.L > 1, slopes["w"], f32(0))
-    return slopes_by_parameter(world, slopes, params)
 
 
 ALL_ROUNDING = 2.0**-20
@@ -176,11 +167,6 @@ def zero_attention_if_rounding(
     is_rounding = jnp.max(jnp.abs(slope[name])) <= f32(ALL_ROUNDING) * size
     untrained = jnp.all(params[name] == 0) & is_rounding
     return slope | {name: jnp.where(untrained, f32(0), slope[name])}
-
-
-def gradients_for(params: Parameters) -> list[str]:
-    """The names of the gradients to compute. The name w replaces W_KQ."""
-    return ["w" if name == "W_KQ" else name for name in params]
 
 
 def slopes_by_parameter(

@@ -210,13 +210,13 @@ def attend(
 
 
 def with_mean_values(world: World) -> World:
-    """Returns the world with the mean values of the first batch, which several first
-    steps read.
+    """Returns the world with the mean values of the first batch, if several first steps
+    read them.
 
     If there are too many, none are computed here. Vmapped runs store none, because they
     would compute them anyway.
     """
-    if world.vmapped:
+    if world.vmapped or not world.shape.repeats:
         return world
     tile, d = world.shape.tile, world.shape.d
     n_stored = max(1, STORED_VALUES // d // tile)
@@ -234,9 +234,11 @@ def with_mean_values(world: World) -> World:
 
 
 def stored_mean_value(world: World, blocks: keys.Addresses) -> Array:
-    """Returns the same as `mean_value`, from the stored values if there are any."""
+    """Returns the same as `mean_value`, from the stored values if there are any. The
+    blocks are a tile of the first batch, as in all steps of the recipe.
+    """
     stored = world.mean_values
-    if stored is None or isinstance(blocks, keys.Items):
+    if stored is None:
         return mean_value(world, blocks)
 
     def read() -> Array:
@@ -288,13 +290,6 @@ def features_of(world: World, u: Array) -> tuple[Array, Array]:
     """
     if world.e.W_in is None:
         return u, jnp.ones_like(u)
-    return activate(world, u)
-
-
-def activate(world: World, u: Array) -> tuple[Array, Array]:
-    """Returns phi (n, m) and its slope, from hidden units u = W_in h. Both are 0 on
-    padded units.
-    """
     phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
     scale = jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
@@ -313,13 +308,11 @@ def is_label(world: World, y: Array) -> Array:
     return y[:, None] == jnp.arange(world.shape.V, dtype=i32)[None]
 
 
-def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
-    """The labels pi(x) of informative tokens x, as an int32 array (n,).
-
-    If `train` is given, it contains the addresses of the samples, and label noise is
-    applied.
+def label_of(world: World, x: Array, train: keys.Addresses) -> Array:
+    """The labels of the samples at the addresses `train`, as an int32 array (n,): pi(x)
+    for informative tokens x, with label noise.
     """
     labels = gather(world.perm, x)
-    if train is None or not world.shape.noisy:
+    if not world.shape.noisy:
         return labels
     return task.noisy_labels(train, labels, world.run.V, world.run.label_noise)

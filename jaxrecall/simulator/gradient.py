@@ -179,9 +179,7 @@ def over_tokens(
     return slopes
 
 
-def slope_along(
-    world: World, logits: Array, y: Array, scale: Array | float = 1.0
-) -> Array:
+def slope_along(world: World, logits: Array, y: Array, scale: Array | float) -> Array:
     """The product r^T logits (n,), with r held constant. Its gradient equals that of
     the loss.
 

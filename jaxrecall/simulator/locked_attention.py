@@ -18,7 +18,7 @@ from jax import Array
 
 from ..model.point import MAX_STEPS
 from .arrays import f32, longest, norm
-from .forward import Scores, activate, attention_scores
+from .forward import Scores, attention_scores, features_of
 from .gradient import Parameters
 from .sources.source import find_source
 from .world import World, values
@@ -113,7 +113,7 @@ def log_size(world: World, params: Parameters, w: Array) -> Array:
     phi, W_in, B = values(world), f32(0), f32(1)
     if e.W_in is not None:
         u = phi @ e.W_in.T
-        act, tangent = lambda u: activate(world, u), jnp.ones_like(u)
+        act, tangent = lambda u: features_of(world, u), jnp.ones_like(u)
         (phi, slope), (_, curvature) = jax.jvp(act, (u,), (tangent,))
         W_in = norm(e.W_in)
         B = W_in * jnp.max(jnp.maximum(jnp.abs(slope), jnp.abs(curvature)))

@@ -64,7 +64,9 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     is weighted by the number of times that it is informative.
     """
     run = world.run
-    by_token = find_source(world).without_sequences(trained)
+    by_token = trained.locked
+    if by_token is None:
+        by_token = jnp.bool_(find_source(world).weighted_tokens)
     sums = over_sets(world, trained, by_token)
     correct, tied, margins = sums.compared  # (sets, weights) each
 

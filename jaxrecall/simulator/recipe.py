@@ -45,17 +45,27 @@ class FirstSteps(NamedTuple):
 
 def recipe(world: World) -> Trained:
     """Returns the model after the three steps."""
-    first = first_steps(world)
+    run, first = world.run, first_steps(world)
+    errors = locked = None
     if world.shape.trained_by.exact:
         state = state_of_step3(world, first)
         step3 = find_source(world).gradient(world, state, "V_mat", 2)
-        return trained(world, first, step3.value)
-    locked = is_locked(world, first.w_hat)
-    step3 = step3_of_even_predictions(world, first, locked)
-    assert first.phi2 is not None
-    assert step3.phi2 is not None
-    errors = softmax_errors(world, first.G1, first.A, first.phi2, step3.phi2)
-    return trained(world, first, step3.value, errors, locked)
+    else:
+        locked = is_locked(world, first.w_hat)
+        step3 = step3_of_even_predictions(world, first, locked)
+        assert first.phi2 is not None
+        assert step3.phi2 is not None
+        errors = softmax_errors(world, first.G1, first.A, first.phi2, step3.phi2)
+    return Trained(
+        V1=first.G1,
+        w=first.w_hat,
+        V2=run.step1_weight * first.G1 - run.step3_weight * step3.value,
+        V1_scale=run.eta,
+        w_scale=run.attention_rate,
+        V2_scale=run.scale,
+        errors=errors,
+        locked=locked,
+    )
 
 
 def first_steps(world: World) -> FirstSteps:
@@ -64,8 +74,6 @@ def first_steps(world: World) -> FirstSteps:
     In step 1, predictions are even in every form, because V_mat = 0.
     """
     e, source, even = world.e, find_source(world), not world.shape.trained_by.exact
-    if world.shape.repeats:
-        world = source.prepare_first_steps(world)
     step1 = source.gradient(world, State(zeros_dp(world), even=True), "V_mat", 0)
     G1 = -step1.value
     if world.shape.repeats:
@@ -120,29 +128,6 @@ def step3_of_even_predictions(
         return Gradient(over_tokens(world, state, ["V_mat"], parts)["V_mat"], f32(0))
 
     return lax.cond(locked, from_tokens, from_samples)
-
-
-def trained(
-    world: World,
-    first: FirstSteps,
-    step3: Array,
-    errors: tuple[Array, Array] | None = None,
-    locked: Array | None = None,
-) -> Trained:
-    """Returns the model after three steps. `step3` is the gradient by V_mat in the
-    third step.
-    """
-    run = world.run
-    return Trained(
-        V1=first.G1,
-        w=first.w_hat,
-        V2=run.step1_weight * first.G1 - run.step3_weight * step3,
-        V1_scale=run.eta,
-        w_scale=run.attention_rate,
-        V2_scale=run.scale,
-        errors=errors,
-        locked=locked,
-    )
 
 
 def untrained(world: World) -> Trained:

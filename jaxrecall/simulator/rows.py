@@ -41,7 +41,7 @@ def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
         trained = point.start != "zero" or point.is_memory
         return _trace(raw["trace"], point, f"{label}, " if trained else "")
     scale = point.gamma * point.eta * float(raw["w_scale"])
-    row = dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS)) | _measured(raw, point, scale)
+    row = _measured(raw, point, scale)
     if point.diagnose:
         row |= noise_columns(raw["noise"], float(raw["trigger"]) if scale else 0.0)
     if point.decoders:
@@ -77,13 +77,12 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
     rows = []
     for i, step in enumerate(point.recorded_steps):
         now = jax.tree.map(lambda values, i=i: values[i], raw)
-        scale = float(now["w_scale"])
-        row: Row = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale)
-        row |= zip(NORMS, now["norms"].tolist(), strict=True)
         # step 1 of the recipe has ended when a trace begins
-        row["step1_memory_accuracy"] = int(raw["n_step1"][0]) / point.V
-        if "largest_prediction" in raw:
-            row["largest_prediction"] = float(raw["largest_prediction"][0])
+        for name in {"n_step1", "largest_prediction"} & raw.keys():
+            now[name] = raw[name][0]
+        scale = float(now["w_scale"])
+        row = _measured(now, point, scale)
+        row |= zip(NORMS, now["norms"].tolist(), strict=True)
         if point.start == "zero":
             row |= {"step1_memory_accuracy": None, "largest_prediction": None}
         finite = all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
@@ -95,12 +94,13 @@ def _trace(raw: Raw, point: Point, trained: str) -> list[Row]:
 
 
 def _measured(raw: Raw, point: Point, scale: float) -> Row:
-    """Returns the columns that every row has. Some are entries of `raw` with the name
-    of a column, and the others are computed from `raw`.
+    """Returns the columns of a row. Some are entries of `raw` with the name of a
+    column, and the others are computed from `raw`. Columns that not every row has are
+    null.
 
     `scale` is the scale factor of w.
     """
-    row: Row = {"largest_prediction": None}
+    row: Row = dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS, "largest_prediction"))
     for name, (kind, *_) in COLUMNS.items():
         if name in raw:
             row[name] = int(raw[name]) if kind == "int64" else float(raw[name])

@@ -349,20 +349,6 @@ class _Fit(NamedTuple):
         return self.weight.sum(axis=0) ** 2 / (self.weight**2).sum(axis=0)
 
 
-def _share(smooth: _Fit, rough: _Fit) -> Floats:
-    """Returns the share of the rough curve at each level, an array (levels,).
-
-    The share is 0 where the rough curve has at most `MIN_SEEDS` - 1 seeds.
-    """
-    off = rough.logits - smooth.logits
-    change = rough.without - smooth.without
-    seeds = rough.n_effective
-    t = scipy.special.stdtrit((seeds - 2).clip(1), TRUST)
-    noise = t**2 * (seeds - 1) / seeds * (change**2).sum(axis=0)
-    share = (off**2 - noise).clip(0) / (off**2 + 1e-12)
-    return share * (seeds - MIN_SEEDS + 1).clip(0, 1)
-
-
 class Curve(AnyCurve):
     """The mean accuracy over seeds as a function of ln of the level.
 
@@ -379,10 +365,16 @@ class Curve(AnyCurve):
         self._edge = edge
         smooth = self._smooth()
         rough = self._rough(smooth)
-        share = _share(smooth, rough)
-        self.logits = smooth.logits + share * (rough.logits - smooth.logits)
+        off, change = rough.logits - smooth.logits, rough.without - smooth.without
+        seeds = rough.n_effective
+        t = scipy.special.stdtrit((seeds - 2).clip(1), TRUST)
+        noise = t**2 * (seeds - 1) / seeds * (change**2).sum(axis=0)
+        share = (off**2 - noise).clip(0) / (off**2 + 1e-12)
+        # 0 where the rough curve has at most MIN_SEEDS - 1 seeds
+        share = share * (seeds - MIN_SEEDS + 1).clip(0, 1)
+        self.logits = smooth.logits + share * off
         self.height = scipy.special.expit(self.logits)
-        self.without = smooth.without + share * (rough.without - smooth.without)
+        self.without = smooth.without + share * change
         self.weight = smooth.weight
         self._n_effective = smooth.n_effective
         self.scale = 1.0

@@ -43,19 +43,18 @@ def atomic_write(
     path: Path,
     data: Any,
     staging: Path | None = None,
-    sync: bool = False,
     check: Callable[[Path], None] = lambda temporary: None,
 ) -> None:
     """Writes `data` (bytes or a buffer) to a temporary file, and renames the file to
     `path`.
 
     If writing fails, an existing file at `path` stays unchanged. The temporary file is
-    in the folder `staging`, which must be on the same file system. Without `staging`,
-    it is a hidden file in the folder of `path`. Its name is unique, so any number of
-    processes may write to one path. `check` receives the complete temporary file before
-    the rename; an exception that it raises prevents the rename. With `sync`, the bytes
-    are on disk before the rename, and the new name is on disk before the function
-    returns. Raises OSError if writing fails.
+    in the folder `staging`, which must be on the same file system. The bytes are then
+    on disk before the rename, and the new name is on disk before the function returns.
+    Without `staging`, the temporary file is a hidden file in the folder of `path`. Its
+    name is unique, so any number of processes may write to one path. `check` receives
+    the complete temporary file before the rename; an exception that it raises prevents
+    the rename. Raises OSError if writing fails.
     """
     name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     temporary = staging / name if staging else path.with_name(f".{name}.tmp")
@@ -63,13 +62,13 @@ def atomic_write(
         with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
-            if sync:
+            if staging:
                 os.fsync(file.fileno())
         check(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    if sync:
+    if staging:
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -182,26 +182,23 @@ class CellSearch:
         return [(self.levels[k], seed) for k, seed in steps]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
-        """Records the accuracies of the pending runs, in the order of `pending`.
+        """Records the accuracies of the pending runs, in the order of `pending`, as
+        numbers whose mean over seeds rises through theta.
 
         Each accuracy is a number, or None if it is nonfinite.
         """
+        falls = not self.rises
         for step, accuracy in zip(self._new, accuracies, strict=True):
-            self.accuracy[step] = self._rising(accuracy)
+            if accuracy is None and self.summary.is_share:
+                accuracy = -math.inf
+            if accuracy is not None:
+                value = 1 - accuracy if falls else accuracy
+                accuracy = float(self.summary.values(value, self._rising_theta, falls))
+            self.accuracy[step] = accuracy
         if any(self.accuracy[step] is None for step in self._new):
             self._end("nonfinite")
         else:
             self._advance()
-
-    def _rising(self, accuracy: float | None) -> float | None:
-        """Returns the number of a run whose mean over seeds rises through theta."""
-        if accuracy is None and self.summary.is_share:
-            accuracy = -math.inf
-        if accuracy is None:
-            return None
-        falls = not self.rises
-        value = 1 - accuracy if falls else accuracy
-        return float(self.summary.values(value, self._rising_theta, falls))
 
     def _advance(self) -> None:
         """Advances the search until it needs an unknown accuracy or ends."""

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from tolerances import assert_close
 
 from jaxrecall import Point, realize
-from jaxrecall.model import keys, task
+from jaxrecall.model import keys
 from jaxrecall.model.laws.tokens import token_probabilities
 from jaxrecall.model.point import FIELDS
 from jaxrecall.model.reference import steps, three_step
@@ -226,7 +226,7 @@ def test_no_rate_overflows_an_attention_score():
         w, rate = 1e3 * world.e.z_trig, world.run.attention_rate
         scores = forward.attention_scores(world, w, rate)
         blocks = keys.blocks(world.run.batches[0], 0, 1)
-        tokens = task.tokens(blocks, 0, world.run.V)
+        tokens = world.tokens(blocks, 0)
         outputs = forward.attend(world, blocks, tokens, scores).h
         return scores.trigger + scores.token, outputs
 

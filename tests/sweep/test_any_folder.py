@@ -18,8 +18,9 @@ from helpers import NO_FIGURE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrecall import compact, fit, load, report, status, sweep
+from jaxrecall import compact, fit, load, report, status
 from jaxrecall.errors import StoreError
+from jaxrecall.sweep import __main__ as sweep
 from jaxrecall.sweep.api import thresholds
 from jaxrecall.sweep.files import read_json
 from jaxrecall.sweep.store import Store

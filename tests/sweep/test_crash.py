@@ -295,7 +295,7 @@ FAILED = {
 def test_the_log_counts_and_names_what_failed_in_a_line_without_its_class(log):
     failing = log.call(1000)
     for n, (error, line) in enumerate(FAILED.items(), 1):
-        failing.take(part(*range(n))[0], Failure(error, "", "box"))
+        failing.take(part(*range(n))[0], Failure(error))
         failed = log["failed"][-1]
         assert failed["runs"] == n
         assert f": {line}; details: {failed['details']}" in failed["text"]

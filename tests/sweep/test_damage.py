@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import NO_FIGURE, ROOT
 
-from jaxrecall import compact, fit, load, report, status, sweep
+from jaxrecall import compact, fit, load, report, status
+from jaxrecall.sweep import __main__ as sweep
 
 GRID = """
 name: small

@@ -21,7 +21,7 @@ from jaxrecall.sweep.running import runner
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.simulators.merging import larger
 from jaxrecall.sweep.simulators.shipped import RecallSimulator
-from jaxrecall.sweep.store import Done, Store
+from jaxrecall.sweep.store import Store
 
 
 def grid(**axes):
@@ -148,7 +148,8 @@ def test_all_runs_of_a_grid_decide_its_programs_on_any_machine(
         jobs.append(prepare(grid, tmp_path))
     heavy = [point for point in grid.points if point.N > 1024]
     finished = {Run(point, seed).id: () for point in heavy for seed in grid.seeds}
-    monkeypatch.setattr(Store, "done", lambda *_: Done(finished, {}, []))
+    rows = {(grid.simulator.version, "highest"): finished}, [], []
+    monkeypatch.setattr(Store, "last_values", lambda *_: rows)
     jobs.append(prepare(grid, tmp_path))
     assert jobs[-1].plan.n_runs == grid.n_runs - len(finished)
     assert all(programs_of(job.plan).items() <= whole.items() for job in jobs)

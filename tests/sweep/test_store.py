@@ -56,6 +56,11 @@ def runs(*which: int) -> set[tuple[str, int]]:
     return {(each["point_id"], each["seed"]) for each in rows(*which)}
 
 
+def done(store: Store) -> set[tuple[str, int]]:
+    by_version, *_ = store.last_values()
+    return {*by_version.get((1, "highest"), ())}
+
+
 PRELUDE = f"""
 import os, signal, sys
 from jaxrecall.model.columns import COLUMNS
@@ -190,8 +195,7 @@ def test_prepare_makes_the_folder_and_keeps_what_is_there(tmp_path):
     store = Store(str(tmp_path / "a" / "b"))
     store.check()
     assert store.read_manifest() is None
-    done = store.done(1, "highest")
-    assert (done.runs, done.foreign, done.unreadable) == (set(), {}, [])
+    assert store.last_values() == ({}, [], [])
     assert names(tmp_path) == [], "looking makes nothing"
     store.prepare({"grid": [1, 2]})
     assert names(store.folder) == ["_staging", "manifest.json", "parts"]
@@ -206,8 +210,7 @@ def test_prepare_makes_the_folder_and_keeps_what_is_there(tmp_path):
 
 def test_done_of_a_folder_that_holds_other_things_reads_none_of_them(store, tmp_path):
     shutil.copy(store.write(rows(0)), tmp_path / "stray.parquet")
-    done = Store(tmp_path).done(1, "highest")
-    assert (done.runs, done.unreadable) == (set(), [])
+    assert Store(tmp_path).last_values() == ({}, [], [])
 
 
 @pytest.mark.parametrize("below", ["", "sub", "sub/sub"])
@@ -350,11 +353,12 @@ def test_done_counts_runs_of_this_version_and_those_of_others(store):
     compact(store.folder)
     store.write(rows(4, code_version=2))
     store.write(rows(5))
-    done = store.done(1, "highest")
-    assert done.runs == runs(0, 1, 5, 12, 13)
-    assert {type(value) for run in done.runs for value in run} == {str, int}
-    assert done.foreign == {(2, "highest"): 4, (1, "default"): 1}
-    assert done.unreadable == []
+    by_version, unreadable, _ = store.last_values()
+    ours = by_version.pop((1, "highest"))
+    assert ours.keys() == runs(0, 1, 5, 12, 13)
+    assert {type(value) for run in ours for value in run} == {str, int}
+    n_others = {version: len(rows) for version, rows in by_version.items()}
+    assert (n_others, unreadable) == ({(2, "highest"): 4, (1, "default"): 1}, [])
 
 
 REASONS = yaml.safe_load("""
@@ -430,9 +434,9 @@ def put_rubbish(store: Store) -> None:
 
 def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
     put_rubbish(store)
-    done = store.done(1, "highest")
-    assert done.runs == runs(0, 1)
-    listed = {path.name: why for path, why in done.unreadable}
+    assert done(store) == runs(0, 1)
+    _, unreadable, _ = store.last_values()
+    listed = {path.name: why for path, why in unreadable}
     assert listed.keys() == REASONS.keys()
     for name, words in REASONS.items():
         assert words in listed[name]
@@ -566,7 +570,6 @@ def test_compact_twice_and_new_parts_between(store, prune):
     store.write(rows(2, 3))
     assert load(store.folder).seed.tolist() == [0, 1, 2, 3]
     assert compact(store.folder, prune=prune).n_rows == 4
-    assert store.done(1, "highest").runs == runs(0, 1, 2, 3)
 
 
 def test_the_table_is_safe_before_a_part_goes(store, monkeypatch):
@@ -587,7 +590,7 @@ def test_the_table_is_safe_before_a_part_goes(store, monkeypatch):
 def test_an_unreadable_table_is_never_overwritten(store):
     store.write(rows(0))
     store.table.write_bytes(b"damaged")
-    assert [path for path, _ in store.done(1, "highest").unreadable] == [store.table]
+    assert [path for path, _ in store.last_values()[1]] == [store.table]
     before = everything(store.parts)
     with pytest.raises(StoreError, match=r"table\.parquet: cannot be read .* move it"):
         compact(store.folder, prune=True)
@@ -683,7 +686,7 @@ def test_columns_that_do_not_go_together_are_an_error(store):
     with pytest.raises(StoreError, match=r"mood.*rename that column"):
         compact(store.folder, prune=True)
     assert everything(store.parts) == before
-    assert store.done(1, "highest").runs == runs(0, 1)
+    assert done(store) == runs(0, 1)
 
 
 def test_the_command_counts_what_it_merged_and_lists_what_it_left(store, capsys):

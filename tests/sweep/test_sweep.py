@@ -349,18 +349,18 @@ def call(module, words, code=0):
             assert stop.code == code
 
 out = "results/tiny"
-assert len(Store(out).done(%d, "highest").runs) == 8
+assert len(Store(out).last_values()[0][%d, "highest"]) == 8
 call("status", out)
 call("compact", "--help")
 call("compact", "nowhere", 2)
 assert not {"pandas", "jax", "ray"} & {*sys.modules}
-call("sweep", "--help")
-call("sweep", "--print-schema")
-call("sweep", "--grid absent.yaml", 2)
-call("sweep", "--grid tiny.yaml --set base.V=-1", 2)
-call("sweep", "--grid tiny.yaml --dry-run --json")
-call("sweep", "--grid tiny.yaml --set seeds=3 --dry-run")
-call("sweep", "--grid tiny.yaml")  # has nothing to do
+call("sweep.__main__", "--help")
+call("sweep.__main__", "--print-schema")
+call("sweep.__main__", "--grid absent.yaml", 2)
+call("sweep.__main__", "--grid tiny.yaml --set base.V=-1", 2)
+call("sweep.__main__", "--grid tiny.yaml --dry-run --json")
+call("sweep.__main__", "--grid tiny.yaml --set seeds=3 --dry-run")
+call("sweep.__main__", "--grid tiny.yaml")  # has nothing to do
 call("compact", out)
 call("fit", out)
 call("theory.__main__", "V=32 d=48 L=1")

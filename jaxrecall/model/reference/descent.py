@@ -75,10 +75,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
             f"point: got steps={point.steps}, start='three_step', the recipe alone;"
             " allowed: steps > 3, or start='zero'"
         )
-    model_of = {
-        "activation": point.activation,
-        "trigger_in_value": point.trigger_in_value,
-    }
+    settings = point.activation, point.trigger_in_value
     rates = dict.fromkeys(("V_mat", *TRAINS[point.trains or ""]), point.lr)
     if point.lr_attention:
         rates["W_KQ"] = point.lr_attention
@@ -95,14 +92,14 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
             realization,
             recorded,
             first,
-            law=point.optimizer,
-            **model_of,
+            point.optimizer,
+            settings,
         )
         for i, step in enumerate(point.recorded_steps):
             now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
             batch = realization.samples(max(step - 1, 0))
-            loss = float(_loss(now, {}, batch, **model_of))
-            test_loss = float(_loss(now, {}, realization.test, **model_of))
+            loss = float(_loss(now, {}, batch, settings))
+            test_loss = float(_loss(now, {}, realization.test, settings))
             models.append(Descended(step, loss, test_loss, V1, **now))
     return models
 
@@ -122,24 +119,23 @@ def start(realization: Realization, point: Point) -> tuple[ndarray | None, Theta
     return None, theta | {"V_mat": V_mat, "W_KQ": W_KQ}
 
 
-@partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
+@partial(jax.jit, static_argnames="settings")
 def _loss(
     moved: Theta,
     held: Theta,
     batch: tuple[Array, ...],
-    activation: str,
-    trigger_in_value: bool,
+    settings: tuple[Any, bool],
 ) -> Array:
-    """Returns the plain loss as a function of the trained parameters."""
+    """Returns the plain loss as a function of the trained parameters. `settings` are
+    the activation and whether the trigger is in the values.
+    """
     theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
-    recall = model.Recall(
-        theta["V_mat"], theta["W_KQ"], embeddings, activation, trigger_in_value
-    )
+    recall = model.Recall(theta["V_mat"], theta["W_KQ"], embeddings, *settings)
     return model.loss(recall, *batch)
 
 
-@partial(jax.jit, static_argnames=("law", "activation", "trigger_in_value"))
+@partial(jax.jit, static_argnames=("law", "settings"))
 def _train(
     moved: Theta,
     held: Theta,
@@ -148,7 +144,7 @@ def _train(
     recorded: Array,
     first: int,
     law: OptimizerLaw,
-    **model_of: Any,
+    settings: tuple[Any, bool],
 ) -> Theta:
     """Returns the trained parameters after each number of further steps in `recorded`.
 
@@ -163,7 +159,7 @@ def _train(
         return tuple(part[r.train_items[t]] for part in samples)
 
     def loss(moved: Theta, batch: tuple[Array, ...]) -> Array:
-        return _loss(moved, held, batch, **model_of)
+        return _loss(moved, held, batch, settings)
 
     steps = recorded[-1]
     optimizer = law.descent(rates, steps)

@@ -229,11 +229,10 @@ def _drawn(
     xp = jnp if isinstance(streams, Tracer) else np
     streams = xp.asarray(streams)
     embeddings = _embeddings(xp, streams, dict(parameters), point)
-    perm = _permutation(streams, point.V, V_pad=size_of_program(point.V))
-    perm = xp.asarray(perm)[: point.V]
+    V_pad = size_of_program(point.V)
+    perm = xp.asarray(_permutation(streams, point.V, V_pad=V_pad))[: point.V]
     law = tables(point.token_laws, point.V)
     if law is not None:
-        V_pad = size_of_program(point.V)
         law = np.pad(law, ((0, 0), (0, 0), (0, V_pad - point.V)))
     sampler = Sampler(point, streams, xp, perm, law)
     train = sampler.train(0)

@@ -66,14 +66,12 @@ class Pool(Source):
         return with_pools(world)
 
     def gradient(self, world: World, state: State, name: str, step: int) -> Gradient:
-        if not state.even:
-            return Gradient(over_pairs(world, state, [name], step)[name])
-        if name == "V_mat":
+        if state.even and name == "V_mat":
             scores = state.scores
             if scores is None:
                 scores = unlearned_scores(world)
             return by_memory(world, scores, step)
-        if world.e.W_in is None:
+        if state.even and world.e.W_in is None:
             return Gradient(by_attention_to_values(world, state.V_mat))
         return Gradient(over_pairs(world, state, [name], step)[name])
 
@@ -225,11 +223,11 @@ def scan_tokens(
     world: World,
     a: PairAttention,
     weights: Array,
-    body: Callable[..., tuple[PyTree, PyTree]],
-    start: PyTree,
+    body: Callable[..., tuple[Array, PyTree]],
 ) -> PyTree:
-    """Scans `body(carry, phi, weight, label)` over tokens. The arguments are the
-    features (K, p), the weights (K,) and the label of all pairs of one token.
+    """Scans `body(total, phi, weight, label)` over tokens. The arguments are a total,
+    which starts at 0, and the features (K, p), the weights (K,) and the label of all
+    pairs of one token.
 
     The input u of the features of pair (x, k) is on_token[x, k] u(v_x) + on_noise[x, k]
     u(noise_k). So each pair costs p operations instead of d p, and the memory is a few
@@ -237,12 +235,12 @@ def scan_tokens(
     """
     pairs, of_noise = hidden_tables(world, a)
 
-    def step(carry: PyTree, rows: PyTree) -> PyTree:
+    def step(total: Array, rows: PyTree) -> tuple[Array, PyTree]:
         pairs, weight, label = rows
         phi, _ = features_of(world, hidden(pairs, of_noise))
-        return body(carry, phi, weight, label)
+        return body(total, phi, weight, label)
 
-    return lax.scan(step, start, (pairs, weights, world.perm))
+    return lax.scan(step, f32(0), (pairs, weights, world.perm))
 
 
 class TokenPairs(NamedTuple):
@@ -283,7 +281,7 @@ def mean_features(
     ) -> tuple[Array, Array]:
         return phi2 + weight @ jnp.sum(phi * phi, axis=1), weight @ phi
 
-    phi2, rows = scan_tokens(world, a, weights, token, f32(0))
+    phi2, rows = scan_tokens(world, a, weights, token)
     return rows, phi2
 
 
@@ -351,4 +349,4 @@ def loss_of_pairs(world: World, V_mat: Array, w: Array) -> Array:
         losses = cross_entropy(world, V_mat, phi, jnp.full(len(phi), label))
         return total + weight @ losses, None
 
-    return scan_tokens(world, seen, pair_weights(world, E), token, f32(0))[0]
+    return scan_tokens(world, seen, pair_weights(world, E), token)[0]

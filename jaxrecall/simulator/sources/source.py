@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from ...model import keys
-from ..arrays import f32, i32, scatter_add
+from ..arrays import f32, gather, i32, scatter_add
 from ..forward import Attended, Scores, attend, label_of
 from ..gradient import Gradient, Parameters, State
 from ..loops import over_step
-from ..world import Trained, World, n_of_step
+from ..world import World, n_of_step
 
 TEST, TRAIN = range(2)
 """The two streams of sequences that are measured."""
@@ -44,10 +44,6 @@ class Source(ABC):
 
     def prepare(self, world: World) -> World:
         """Returns the world with data that several steps of the recipe use."""
-        return world
-
-    def prepare_first_steps(self, world: World) -> World:
-        """Returns the world with data that several first steps use."""
         return world
 
     @abstractmethod
@@ -79,14 +75,6 @@ class Source(ABC):
         V.
         """
         return n_of_step(world)
-
-    def without_sequences(self, trained: Trained) -> Array:
-        """Whether metrics can be computed from informative tokens, without reading
-        sequences.
-        """
-        if trained.locked is None:
-            return jnp.bool_(self.weighted_tokens)
-        return trained.locked
 
     @abstractmethod
     def reader(self, world: World, scores: Scores, unread: Array) -> Reader:
@@ -126,7 +114,7 @@ def make_reader(
 
 def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
     """The labels (n,) of items x of set `which`. Labels of TRAIN may be noisy."""
-    clean = label_of(world, x)
+    clean = gather(world.perm, x)
     if not world.shape.noisy:
         return clean
     return jnp.where(which == TRAIN, label_of(world, x, blocks), clean)

@@ -38,7 +38,7 @@ class Stream(Source):
             return through_labels(world, state, name, samples)
         return Gradient(through_outputs(world, state, [name], samples)[name])
 
-    def prepare_first_steps(self, world: World) -> World:
+    def prepare(self, world: World) -> World:
         return with_mean_values(world)
 
     def parts(self, world: World) -> Array:

@@ -16,7 +16,7 @@ from ..grid.file import Settings
 from ..plan import Chunk, by_id
 from ..store import Store, kind_of
 from .mistakes import MAX_KINDS, Mistake
-from .progress import Display, Event, Failure, Shown, Traces, duration
+from .progress import Display, Event, Failure, Traces, duration
 
 if TYPE_CHECKING:
     from ..searches import Searches
@@ -268,10 +268,10 @@ class Call:
             time.sleep(POLL_SECONDS)
 
     def show(self, event: str, line: str = "", **facts: object) -> None:
-        """Passes an event to the display; see `Shown`."""
+        """Passes an event to the display; see `Display`."""
         if self.display:
             summary = self.summary() if self.has_begun else ""
-            self.display(Shown(event, printable(line), facts, summary))
+            self.display(event, printable(line), facts, summary)
 
     @property
     def has_begun(self) -> bool:

@@ -145,12 +145,13 @@ class Engine:
         process. Raises UsageError if the workers cannot be started, if JAX cannot be
         started in this process, or if there is too little memory for JAX.
         """
-        if job.to_do:
-            check_memory()
-        if not job.to_do or self.is_this_process:
+        if not job.to_do:
+            yield run_here
+            return
+        check_memory()
+        if self.is_this_process:
             with interrupts.deferred():
-                if job.to_do:
-                    job.cache_remark = start_jax()
+                job.cache_remark = start_jax()
             yield run_here
             return
         # each worker has a folder like this one, and says nothing about it

@@ -6,7 +6,7 @@ before a run. `carry_out` runs a job with any executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, product, starmap
@@ -14,18 +14,20 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyarrow import Table
+
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError, plural
 from ...model.point import Run, RunId
-from ..files import Json
+from ..files import Json, Unreadable
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
 from ..speed import USUAL, learn, slowness
-from ..store import Done, MemoryStore, Store
+from ..store import LastValues, MemoryStore, Store
 from ..store.table import read_facts
 from .call import Call, as_known
 from .progress import Display, duration
@@ -315,21 +317,22 @@ def prepare(
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check(*replaced)
     precision = grid.simulator.precision(settings.precision)
-    done = store.done(grid.simulator.version, precision, *measured)
-    _refuse_mixing(store, done, grid.simulator, precision)
+    of_others, unreadable, tables = store.last_values(*measured)
+    done = of_others.pop((grid.simulator.version, precision), {})
+    _refuse_mixing(store, tables, of_others, grid.simulator, precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, dict[RunId, Run]()
     if grid.search:
         from ..searches import Searches  # imports SciPy
 
-        known = {run: as_known(*values) for run, values in done.values.items()}
+        known = {run: as_known(*values) for run, values in done.items()}
         search = Searches(grid, known, settings, limit)
         plan, n_done = search.guess, search.n_done
     else:
         runs = starmap(Run, product(grid.points, grid.seeds))
         wanted = by_id(shard.of(grid) if shard else runs)
         plan = make_plan(
-            [run for id, run in wanted.items() if id not in done.runs],
+            [run for id, run in wanted.items() if id not in done],
             limit=limit,
             settings=settings,
             program=lambda point: grid.programs[point],
@@ -337,13 +340,15 @@ def prepare(
         )
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    store.about = _metadata(grid, _digests(grid, store, done, same_source))
+    store.about = _metadata(grid, _digests(grid, store, tables, same_source))
     call = Call(store, settings, resume_command, grid.crosses, search)
-    remarks = list(_remarks(grid, store, done))
+    remarks = list(_remarks(grid, store, done, unreadable))
     return Job(grid, store, shard, search, set(wanted), n_done, plan, remarks, call)
 
 
-def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[str, str]:
+def _digests(
+    grid: Grid, store: Store, tables: list[Table], same_source: bool
+) -> dict[str, str]:
     """Returns the digests of the user's code whose rows a folder holds or will hold.
 
     Raises StoreError if the code of some rows has changed. The change is accepted if it
@@ -358,7 +363,7 @@ def _digests(grid: Grid, store: Store, done: Done, same_source: bool) -> dict[st
                 accepted = recorded
     digests = accepted | grid.simulator.sources(grid.points)
     changed = set[str]()
-    for table in done.tables:
+    for table in tables:
         for name, digest in (read_facts(table).get("digests") or {}).items():
             if digests.get(name, digest) not in (digest, accepted.get(name)):
                 changed.add(name)
@@ -388,9 +393,11 @@ def _metadata(grid: Grid, digests: Mapping[str, str]) -> Json:
     return about
 
 
-def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
+def _remarks(
+    grid: Grid, store: Store, done: Iterable[RunId], unreadable: Unreadable
+) -> Iterator[str]:
     """Yields remarks on the grid and the folder, which are printed before the job."""
-    for path, reason in done.unreadable:
+    for path, reason in unreadable:
         yield (
             f"{path}: cannot be read as results, so its runs count as missing"
             f" ({reason})"
@@ -398,7 +405,7 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
     if grid.search:
         return
     points = set(map(point_id, grid.points))
-    n_others = sum(run.point_id not in points for run in done.runs)
+    n_others = sum(run.point_id not in points for run in done)
     if n_others:
         yield (
             f"note: {store.folder} also holds {n_others} runs of points not in this"
@@ -432,16 +439,18 @@ def _check_memory(plan: Plan, limit: int) -> None:
 
 def _refuse_mixing(
     store: Store,
-    done: Done,
+    tables: list[Table],
+    of_others: LastValues,
     simulator: Simulator,
     precision: str,
 ) -> None:
     """Raises StoreError if the rows of the folder must not be mixed with new rows.
 
-    This is so if they are of another simulator, code_version or precision, or if they
-    have other user columns. `_digests` compares the user's code.
+    This is so if they are of another simulator, or have other user columns, or if
+    `of_others` contains rows of another code_version or precision. `_digests` compares
+    the user's code.
     """
-    facts = [read_facts(table) for table in done.tables if len(table)]
+    facts = [read_facts(table) for table in tables if len(table)]
     with_columns = {_columns(each) for each in facts}
     ours = _columns(simulator.about())
     others = with_columns - {ours}
@@ -454,10 +463,12 @@ def _refuse_mixing(
     if others:
         held = f"rows of the simulator {', '.join(sorted(others))}"
         raise _mixed(store, held, f"rows of {simulator.name}")
-    if done.foreign:
+    if of_others:
         held, precisions = [], [precision]
-        for (version, other), n in done.foreign.items():
-            held.append(f"{n} runs of code_version {version}, precision {other}")
+        for (version, other), runs in of_others.items():
+            held.append(
+                f"{len(runs)} runs of code_version {version}, precision {other}"
+            )
             precisions.append(other)
         is_x64 = any(each.endswith(X64) for each in precisions)
         setting = "JAX_ENABLE_X64" if is_x64 else "run.precision"

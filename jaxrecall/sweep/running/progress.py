@@ -51,8 +51,8 @@ class Failure(NamedTuple):
     """
 
     error: str
-    traceback: str
-    host: str
+    traceback: str = ""
+    host: str = ""
     where: str = ""
     """The line of the user's code that raised the error, as Python shows it. The text
     is empty if none of the user's code was running.
@@ -105,28 +105,18 @@ def _line_of_user(error: BaseException) -> str:
     return found or installed
 
 
-class Shown(NamedTuple):
-    """An event of a call, and a summary of the call at that time."""
+Display = Callable[[str, str, Mapping[str, object], str], None]
+"""Shows an event of a call. The arguments are:
 
-    event: str
-    """The name of the event: `start`, `compiling`, `compiled`, `batch` (runs are
-    finished), `part` (a file is written), `message`, `failed`, `search` (its results
-    are written) or `close`. An event without a line and without facts says only that
-    the summary has changed.
-    """
-
-    line: str
-    """The event as a line of text, for a person."""
-
-    facts: Mapping[str, object]
-    """The event as plain data, for a program."""
-
-    summary: str
-    """A line of text that describes the progress of the call. It is empty at the start.
-    """
-
-
-Display = Callable[[Shown], None]
+    event     the name of the event: `start`, `compiling`, `compiled`, `batch` (runs are
+        finished), `part` (a file is written), `message`, `failed`, `search` (its
+        results are written) or `close`. An event without a line and without facts says
+        only that the summary has changed
+    line      the event as a line of text, for a person
+    facts     the event as plain data, for a program
+    summary   a line of text that describes the progress of the call. It is empty at the
+        start
+"""
 
 
 class Lines:
@@ -136,7 +126,7 @@ class Lines:
     line is updated several times a second, for terminals and notebooks.
     """
 
-    def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
+    def __init__(self, out: TextIO, announce: bool, live: bool):
         self.out, self.live = out, live
         self.head = sys.stdout if announce else None
         self.every = LIVE_EVERY_SECONDS if live else PLAIN_EVERY_SECONDS
@@ -146,18 +136,20 @@ class Lines:
         self.width = 0
         """The length of the live line that the next line must overwrite, or 0."""
 
-    def __call__(self, shown: Shown) -> None:
-        if shown.event == "start":
-            _print(shown.line, self.head)
-        elif shown.event in ("message", "failed") and shown.line:
-            self._print(shown.line)
-        elif shown.event == "close" and shown.summary:
-            self._print(shown.summary)
-        elif shown.event in UPDATES and time.monotonic() >= self.due:
-            self._print(shown.summary, self.live)
+    def __call__(
+        self, event: str, line: str, facts: Mapping[str, object], summary: str
+    ) -> None:
+        if event == "start":
+            _print(line, self.head)
+        elif event in ("message", "failed") and line:
+            self._print(line)
+        elif event == "close" and summary:
+            self._print(summary)
+        elif event in UPDATES and time.monotonic() >= self.due:
+            self._print(summary, self.live)
             self.due = time.monotonic() + self.every
-        elif shown.event == "compiling" and self.live:
-            self._print(shown.line, live=True)
+        elif event == "compiling" and self.live:
+            self._print(line, live=True)
 
     def _print(self, line: str, live: bool = False) -> None:
         """Prints a line, and overwrites the last live line.
@@ -181,9 +173,11 @@ class Events:
     def __init__(self, out: TextIO):
         self.out, self.start = out, time.monotonic()
 
-    def __call__(self, shown: Shown) -> None:
-        if shown.facts:
-            self.emit(shown.event, **shown.facts)
+    def __call__(
+        self, event: str, line: str, facts: Mapping[str, object], summary: str
+    ) -> None:
+        if facts:
+            self.emit(event, **facts)
 
     def emit(self, event: str, **facts: object) -> None:
         at = round(time.monotonic() - self.start, 3)

@@ -114,7 +114,7 @@ class RayWorkers(Workers):
             line = f"the head of the Ray cluster at {self.head} is lost"
             for worker in self.workers:
                 worker.failed_starts = MAX_FAILED_STARTS + 1
-                yield worker, ("lost", Failure(line, "", ""))
+                yield worker, ("lost", Failure(line))
             return
         tasks = {worker.running: worker for worker in self.workers if worker.running}
         ready, _ = self.ray.wait(list(tasks), timeout=seconds)
@@ -126,7 +126,7 @@ class RayWorkers(Workers):
                 event = ("ended",)
                 worker.running = None
             except self.ray.exceptions.RayError as error:
-                event = "lost", Failure(f"lost: {in_one_line(error)}", "", "")
+                event = "lost", Failure(f"lost: {in_one_line(error)}")
             yield worker, event
 
     def end(self, worker: Worker) -> None:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
-from ..plan import Chunk, Plan, by_id, pieces
+from ..plan import Chunk, Plan, pieces
 from ..simulators import Loaded, Outcomes, Program
 from .call import Call
 from .progress import Event, Failure, Traces
@@ -37,10 +37,14 @@ Finished = tuple[list[Run], Traces | Failure]
 class Runner:
     """Runs chunks batch by batch, and calls `on_event` with events about programs."""
 
-    def __init__(self, plan: Plan, on_event: Callable[[Event], None]):
+    def __init__(
+        self,
+        plan: Plan,
+        on_event: Callable[[Event], None],
+        is_replaceable: bool = False,
+    ):
         self.plan, self.simulator = plan, plan.simulator
-        self.on_event = on_event
-        self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
+        self.on_event, self.is_replaceable = on_event, is_replaceable
         self.width: dict[Program, int] = {}
         """A dict from each program to the number of its runs that share memory at a
         time.
@@ -62,7 +66,9 @@ class Runner:
 
         Runs that the program rejects are executed last, by its fallback. If there is
         too little memory for a single run, or if the user's code raises an error while
-        it is compiled, all remaining runs fail together. The method starts JAX.
+        it is compiled, all remaining runs fail together. After another error, they fail
+        too, unless this process is a worker that another can replace. The method starts
+        JAX.
 
         If memory runs out, the program runs half as many runs at a time from then on.
         """
@@ -77,7 +83,8 @@ class Runner:
                 yield from self._finished(fallback, left, rejected, seconds)
         except Exception as error:
             failure = Failure.of(error)
-            if not failure.where and not isinstance(error, OutOfMemory):
+            is_known = failure.where or isinstance(error, OutOfMemory)
+            if self.is_replaceable and not is_known:
                 raise
             yield [*left, *rejected], failure
 
@@ -122,18 +129,18 @@ class Runner:
 
     def _loaded(self, program: Program, width: int) -> Loaded:
         """Returns the loaded program. If it must be compiled first, reports that."""
-        if program in self.announced:
-            return self.simulator.run(program, width, self.plan.room)
-        self.announced.add(program)
-        self.on_event(("compiling", str(program)))
-        start = time.perf_counter()
-        if self.simulator.loads_in_threads:
-            self._load_next()
+        start, is_new = time.perf_counter(), program not in self.announced
+        if is_new:
+            self.announced.add(program)
+            self.on_event(("compiling", str(program)))
+            if self.simulator.loads_in_threads:
+                self._load_next()
         if program in self.loading:
             loaded = self.loading.pop(program).result()
         else:
             loaded = self.simulator.run(program, width, self.plan.room)
-        self.on_event(("compiled", str(program), time.perf_counter() - start))
+        if is_new:
+            self.on_event(("compiled", str(program), time.perf_counter() - start))
         return loaded
 
     def _load_next(self) -> None:
@@ -174,7 +181,8 @@ class Runner:
     def _by_cost(
         self, program: Program, runs: list[Run], loaded: Loaded
     ) -> Iterator[Batch]:
-        """Yields batches that fit the program and take at most `batch_seconds`.
+        """Yields batches that fit the program and take at most BATCH_SECONDS, or the
+        time between two part files.
 
         If the runs of a batch are executed one after another, the batches are small
         enough to keep all threads busy. The most expensive batches are yielded first.
@@ -184,7 +192,8 @@ class Runner:
         costs = {run: self.plan.seconds_of(run, program) for run in runs}
         most, size, seconds = loaded.most, loaded.order, math.inf
         if size is None:
-            size, seconds = costs.__getitem__, self.batch_seconds
+            size = costs.__getitem__
+            seconds = min(BATCH_SECONDS, self.plan.settings.part_seconds)
             if loaded.threads:
                 most = min(most, max(1, len(runs) // (4 * loaded.threads)))
         largest_first = sorted(
@@ -224,10 +233,7 @@ def _by_outcome(batch: Batch, outcomes: Outcomes) -> Iterator[Finished]:
 
 
 def run_here(plan: Plan, call: Call) -> None:
-    """Runs every chunk of a plan in this process.
-
-    If a chunk fails, the failure is reported and the other chunks still run.
-    """
+    """Runs every chunk of a plan in this process."""
     with call.interrupts.deferred():  # JAX is started here
         runner = Runner(plan, call.handle)
     with call.interrupts.patient():
@@ -241,17 +247,14 @@ def run_here(plan: Plan, call: Call) -> None:
 
 
 def _run(chunk: Chunk, batches: Iterator[Finished], call: Call) -> None:
-    """Runs a chunk until it is finished or fails, or until the call must stop."""
-    left = by_id(chunk.runs)
-    while left and not call.stopping:
+    """Runs a chunk until it is finished, or until the call must stop."""
+    while not call.stopping:
         try:
             with call.interrupts.droppable():
-                runs, got = next(batches)
+                finished = next(batches, None)
         except KeyboardInterrupt:
             return
-        except Exception as error:
-            call.failed(chunk.part(list(left.values())), Failure.of(error))
+        if not finished:
             return
-        for run in runs:
-            del left[run.id]
+        runs, got = finished
         call.take(chunk.part(runs), got)

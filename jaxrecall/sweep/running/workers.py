@@ -128,7 +128,7 @@ class Workers:
         self.setup = setup
         self.workers = list(map(Worker, range(size)))
         self.cores, self.n_limits = cores() / size, size
-        self.failure = Failure("", "", "")
+        self.failure = Failure("")
         """Why the latest lost worker was lost."""
 
         self.is_signal_told = False
@@ -328,7 +328,7 @@ class Workers:
         worker.failed_starts += 1
         self._lose(worker, failure.line)
         if self._none_starts():
-            self.failure = Failure(f"no worker starts: {failure.line}", "", "")
+            self.failure = Failure(f"no worker starts: {failure.line}")
         elif worker.failed_starts <= MAX_FAILED_STARTS and not self.call.stopping:
             self.start(worker)
 
@@ -382,7 +382,7 @@ def compute(
             share, plan = pickle.loads(receive())
             plan = replace(plan, workers=n_sharing)
             if not runner or runner.plan != plan:
-                runner = Runner(plan, send)
+                runner = Runner(plan, send, is_replaceable=True)
             for runs, got in runner.rows(share):
                 send(("took", list(by_id(runs)), got))
             send(("ended",))
@@ -398,7 +398,7 @@ def _death(code: int) -> Failure:
     how = f"exit code {code}"
     if code < 0:
         how = f"killed by {signal.Signals(-code).name}"
-    return Failure(f"lost: {how}", "", socket.gethostname())
+    return Failure(f"lost: {how}", host=socket.gethostname())
 
 
 def main(connection: Connection) -> None:

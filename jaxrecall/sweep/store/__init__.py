@@ -24,10 +24,10 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import Table
@@ -89,24 +89,6 @@ LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
 """A dict from versions to dicts from runs to values. The values are those in the last
 row of the run. If a run has several last rows, a row with status ok is preferred.
 """
-
-
-class Done(NamedTuple):
-    """The contents of a results folder.
-
-    `values` is a dict from the finished runs of one version to values of their last
-    rows. `foreign` is a dict from every other version (code_version, precision) to its
-    number of finished runs.
-    """
-
-    values: Mapping[RunId, tuple[Any, ...]]
-    foreign: dict[Version, int]
-    unreadable: Unreadable
-    tables: Sequence[Table] = ()
-
-    @property
-    def runs(self) -> Set[RunId]:
-        return self.values.keys()
 
 
 class Store:
@@ -205,21 +187,13 @@ class Store:
                     " writes a new one"
                 ) from error
 
-    def done(self, code_version: int, precision: str, *columns: str) -> Done:
-        """Returns the contents of the folder. `runs` contains the runs of this version
-        that need not be computed again, and `values` the values of these columns.
-
-        A run is done if its last row is in a readable part or in the table. The status
-        of that row does not matter.
-        """
-        by_version, unreadable, tables = self.last_values(*columns)
-        values = by_version.pop((code_version, precision), {})
-        foreign = {version: len(others) for version, others in by_version.items()}
-        return Done(values, foreign, unreadable, tables)
-
     def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[Table]]:
         """Returns the values that these columns have in the last rows of all runs that
         `load` can read, the files that cannot be read, and the tables of the others.
+
+        The runs are done, and need not be computed again by the same version. A run is
+        done if its last row is in a readable part or in the table. The status of that
+        row does not matter.
         """
         names = [*RUN, *VERSION, "status", *columns]
         tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
@@ -365,7 +339,7 @@ class Store:
             self.opened(self.staging) as staging,
             self.opened(target.parent) as folder,
         ):
-            atomic_write(folder / target.name, data, staging, sync=True, check=check)
+            atomic_write(folder / target.name, data, staging, check)
         return target
 
     def put_table(self, target: Path, table: Table) -> Path:

@@ -118,29 +118,28 @@ def _manifest(store: Store) -> tuple[Json, Json]:
     unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
         manifest = store.read_manifest()
-        if manifest is None:
-            remark = f"{store.manifest}: is missing, so the runs to do are unknown"
-            return {}, unknown | {"remark": remark}
-        plan = manifest["plan"]
-        progress = plan["progress"]
-        runs: dict[str, set[int]] = {}
-        for seeds, points in plan["runs"]:
-            for point_id in points.split():
-                runs[point_id] = set(map(int, seeds.split()))
-        return manifest, {
-            "grid": str(manifest["grid"]["name"]),
-            "remark": progress and str(progress),
-            "points": int(plan["points"]),
-            "runs": runs,
-        }
+        if manifest is not None:
+            plan = manifest["plan"]
+            progress = plan["progress"]
+            runs: dict[str, set[int]] = {}
+            for seeds, points in plan["runs"]:
+                for point_id in points.split():
+                    runs[point_id] = set(map(int, seeds.split()))
+            return manifest, {
+                "grid": str(manifest["grid"]["name"]),
+                "remark": progress and str(progress),
+                "points": int(plan["points"]),
+                "runs": runs,
+            }
+        remark = f"{store.manifest}: is missing, so the runs to do are unknown"
     except StoreError as error:
-        return {}, unknown | {"remark": str(error)}
+        remark = str(error)
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
         remark = (
             f"{store.manifest}: is not the manifest of a sweep of this version; the"
             " next sweep replaces it"
         )
-        return {}, unknown | {"remark": remark}
+    return {}, unknown | {"remark": remark}
 
 
 def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:

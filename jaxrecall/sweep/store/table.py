@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -465,26 +465,19 @@ def hash_file(path: Path) -> str:
     return ""
 
 
-class _Part(NamedTuple):
-    """The requirements that a part must meet. They depend on the simulator of the part.
+def _required(facts: Json, present: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the columns of a part that must not contain nulls, and the columns that
+    must contain finite numbers where the status is ok. They depend on the simulator.
 
-    `needed` lists the columns that contain no nulls. `measured` lists the columns that
-    contain finite numbers where the status is ok. `older` is a dict from columns to the
-    values that they have in older rows. `typed` contains the columns with the types of
-    SCHEMA.
+    Raises ValueError if the part lacks one of them. `present` lists its columns.
     """
-
-    needed: list[str]
-    measured: list[str]
-    older: Json
-    typed: Mapping[str, object]
-
-
-def _part(facts: Json) -> _Part:
-    if facts.get("simulator") is None:
-        return _Part([*NEEDED, *OURS], MEASURED, OF_OLDER_ROWS, COLUMNS)
-    measured = [str(facts.get("accuracy"))]
-    return _Part([*NEEDED, "step", "steps"], measured, {}, {})
+    needed, measured = [*NEEDED, *OURS], MEASURED
+    if facts.get("simulator") is not None:
+        needed = [*NEEDED, "step", "steps"]
+        measured = [str(facts.get("accuracy"))]
+    columns = [*needed, *measured]
+    _refuse("no column {}", [name for name in columns if name not in present])
+    return needed, measured
 
 
 def read_part(path: Path) -> Table:
@@ -493,17 +486,15 @@ def read_part(path: Path) -> Table:
     """
     with open_rows(path) as file:
         facts = read_facts(file.schema_arrow)
-        part = _part(facts)
-        present = file.schema_arrow.names
-        columns = [*part.needed, *part.measured]
-        _refuse("no column {}", [name for name in columns if name not in present])
+        needed, measured = _required(facts, file.schema_arrow.names)
         table = file.read()
     _check_names(table)
-    table = _with_older_values(table.cast(_standard(table.schema)), part)
+    if facts.get("simulator") is None:
+        table = _with_older_values(table.cast(_standard(table.schema)))
     table.validate(full=True)
-    _refuse("nulls in {}", [name for name in part.needed if table[name].null_count])
+    _refuse("nulls in {}", [name for name in needed if table[name].null_count])
     lacking = []
-    for name in part.measured:
+    for name in measured:
         if "ok" in _statuses_without_number(table, name):
             lacking.append(name)
     _refuse("no number in {} of a row with status ok", lacking)
@@ -527,13 +518,13 @@ def _check_names(table: Table) -> None:
         raise ValueError("names of columns are damaged")
 
 
-def _with_older_values(table: Table, part: _Part) -> Table:
+def _with_older_values(table: Table) -> Table:
     """Returns the table after filling the columns that older rows lack. These columns
     then have a value in every row.
 
     A Python value is used only where necessary, because it makes Arrow import pandas.
     """
-    for name, older in part.older.items():
+    for name, older in OF_OLDER_ROWS.items():
         if name in table.column_names and not table[name].null_count:
             continue
         known = table[older] if older in table.column_names else pa.scalar(older)
@@ -570,12 +561,10 @@ def _schema_of_part(path: Path) -> Schema | None:
     """Returns the schema of a file, or None if the file is not a part. `read_tables`
     reports why the file is not a part.
     """
-    with suppress(Exception):  # a damaged file may raise anything
-        with open_rows(path) as file:
-            schema = file.schema_arrow
-        part = _part(read_facts(schema))
-        if {*part.needed, *part.measured} <= {*schema.names}:
-            return schema
+    with suppress(Exception), open_rows(path) as file:  # it may raise anything
+        schema = file.schema_arrow
+        _required(read_facts(schema), schema.names)
+        return schema
     return None
 
 
@@ -583,7 +572,7 @@ def _standard(schema: Schema) -> Schema:
     """Returns the schema in which a file is read. Columns of this package have the
     types of SCHEMA.
     """
-    typed = _part(read_facts(schema)).typed
+    typed = COLUMNS if read_facts(schema).get("simulator") is None else ()
     return pa.schema([SCHEMA.field(f.name) if f.name in typed else f for f in schema])
 
 
