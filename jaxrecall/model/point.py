@@ -531,7 +531,8 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         problems += _uncovered(self)
         if problems:
             raise PointError(problems)
-        text = template.identity % template.numbers(self)
+        identity, numbers = template.identity
+        text = identity % numbers(self)
         stored["point_id"] = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     if not TYPE_CHECKING:  # type checkers use the generated constructor
@@ -710,18 +711,34 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
         return other
 
 
-class Template(NamedTuple):
+@dataclass(eq=False)
+class Template:
     """What points have in common that differ in numbers alone. The points of a grid
     have few templates, and each is made once.
+
+    `chosen` is a dict of the fields in CHOICES.
     """
 
     unusual_fields: tuple[str, ...]
-    identity: str
-    """The JSON object of the id as a format of numbers. A float is a text with 12
-    significant digits.
-    """
-    numbers: Callable[[Point], tuple[float, ...]]
-    """Returns these numbers of a point."""
+    chosen: Mapping[str, Any]
+
+    @cached_property
+    def identity(self) -> tuple[str, Callable[[Point], tuple[float, ...]]]:
+        """The JSON object of the id as a format of numbers, and a function that returns
+        these numbers of a point. A float is a text with 12 significant digits.
+        """
+        of_training = _FURTHER if "optimizer" in self.unusual_fields else ()
+        entries, numbers = [], []
+        for name in sorted(IN_ID.union(self.unusual_fields, of_training) - {"kappa"}):
+            if name in self.chosen:
+                value = self.chosen[name]
+                text = json.dumps(value.identity() if isinstance(value, Law) else value)
+                text = text.replace("%", "%%")
+            else:
+                numbers.append(name)
+                text = "%d" if plain_type(FIELDS[name]) == "int" else '"%.12g"'
+            entries.append(f'"{name}":{text}')
+        return f"{{{','.join(entries)}}}", attrgetter(*numbers)
 
 
 @lru_cache(4096)
@@ -731,19 +748,7 @@ def _template(stored: Collection[str], choices: Iterable[Any]) -> Template:
     """
     chosen = dict(zip(CHOICES, choices, strict=True))
     unusual = set(stored).difference(CHOICES).union(unknown_names(chosen))
-    off = [name for name in FIELDS if name in unusual]
-    of_training = _FURTHER if "optimizer" in off else ()
-    entries, numbers = [], []
-    for name in sorted(IN_ID.union(off, of_training) - {"kappa"}):
-        if name in chosen:
-            value = chosen[name]
-            text = json.dumps(value.identity() if isinstance(value, Law) else value)
-            text = text.replace("%", "%%")
-        else:
-            numbers.append(name)
-            text = "%d" if plain_type(FIELDS[name]) == "int" else '"%.12g"'
-        entries.append(f'"{name}":{text}')
-    return Template(tuple(off), f"{{{','.join(entries)}}}", attrgetter(*numbers))
+    return Template(tuple(name for name in FIELDS if name in unusual), chosen)
 
 
 def _store(given: Mapping[str, object], stored: dict[str, Any]) -> None:

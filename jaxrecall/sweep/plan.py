@@ -34,6 +34,11 @@ from .speed import slowness
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
 
+MAX_LOADING = 4
+"""The largest number of programs that are loaded at the same time. Each takes memory
+while it compiles.
+"""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -104,7 +109,8 @@ class Plan:
         on this machine, in seconds.
         """
         run, compile = slowness()
-        return run * self.run_seconds + compile * self.start_seconds
+        at_once = min(cores(), MAX_LOADING, len(self.peaks) or 1)
+        return run * self.run_seconds + compile * self.start_seconds / at_once
 
     @property
     def start_seconds(self) -> float:

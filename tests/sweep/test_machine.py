@@ -147,7 +147,7 @@ def test_the_address_space_counts(limits, monkeypatch):
 WIDE = """
 base: {V: 1024, L: 8, d: 256, N: 4096, exact: full}
 blocks: [{axes: {m: [64, 1024]}}]
-seeds: 64
+seeds: 128
 """
 
 

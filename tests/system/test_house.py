@@ -46,7 +46,8 @@ def is_planned_slowly(path: Path) -> bool:
     ],
     ids=lambda path: path.name,
 )
-def test_shipped_grids_take_less_than_ten_minutes(path, tmp_path):
+def test_shipped_grids_take_less_than_ten_minutes(path, tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxrecall.sweep.plan.cores", lambda: 2)
     grid = read_grid(path)
     told = prepare(grid, tmp_path).facts()
     # a search is told what it would take if every cell went to the largest values

@@ -15,17 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
-from ..plan import Chunk, Plan, pieces
+from ..plan import MAX_LOADING, Chunk, Plan, pieces
 from ..simulators import Loaded, Outcomes, Program
 from .call import Call
 from .progress import Event, Failure, Traces
 
 BATCH_SECONDS = 0.25
-
-MAX_LOADING = 4
-"""The largest number of programs that are loaded at the same time. Each takes memory
-while it compiles.
-"""
 
 Batch = dict[Run, float]
 """A dict from each run to its estimated time on one core, in seconds."""
