@@ -132,7 +132,9 @@ def _evaluation(shape: Shape, work: Work) -> Amount:
     labels = evaluated * rounded_up(work.V, LABELS)
     products = (n_rows if shape.optimizer else 1) * 4 * V * d * (V + (2 * m or 2 * d))
     flops = 2 * labels * d + evaluated * 4 * m * d + products
-    tokens = RUN + NORMAL * (2 * V + m) * d + unit(shape) * evaluated * m + UNIT * labels
+    tokens = (
+        RUN + NORMAL * (2 * V + m) * d + unit(shape) * evaluated * m + UNIT * labels
+    )
     if shape.decoders:
         tokens += DECODED * (V**3 + 4 * d**3 + 4 * V * d * (V + d))
     if not shape.pool:

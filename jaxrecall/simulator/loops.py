@@ -39,8 +39,8 @@ kernels, even if they compute little.
 """
 
 LEAST_WIDTH = 64
-"""The smallest d for which a program may read fewer columns. With fewer than 16 columns,
-a matrix product is not faster.
+"""The smallest d for which a program may read fewer columns. A matrix product with
+fewer than 16 columns would not be faster.
 """
 
 LARGEST_COUNT = 2**16 - 1
