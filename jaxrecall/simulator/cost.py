@@ -59,7 +59,7 @@ and adding one float of a row.
 COUNT = 5
 """The cost in tokens of drawing and counting a token."""
 
-DECODED = 1 / 20
+DECODED = 1 / 5
 """The cost in tokens of one operation of the decoders on the host."""
 
 

@@ -194,19 +194,6 @@ def sweeps(home) -> Sweeps:
     return Sweeps(home, "small", SMALL, PROGRAMS)
 
 
-@pytest.fixture
-def with_own_cache(home) -> Sweeps:
-    """Their programs alone are in a folder, and compiled."""
-    sweeps = Sweeps(home, "small", SMALL, str(home / "programs"))
-    sweeps.run(home / "compile", *ALL, *WORKERS)
-    assert programs(home)
-    return sweeps
-
-
-def programs(home: Path) -> set[Path]:
-    return {*(home / "programs").glob("*.program")}
-
-
 @pytest.fixture(scope="module")
 def alone(home) -> Path:
     """The folder of 500 runs by this process."""
@@ -240,21 +227,25 @@ def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(
 
 
 @pytest.mark.system
-def test_two_workers_compile_nothing_that_is_kept(
-    with_own_cache, home, alone, tmp_path
-):
-    before = programs(home)
+@pytest.mark.parametrize("workers", ENGINES)
+def test_two_workers_compile_nothing_that_is_kept(workers, alone, tmp_path):
+    cache = tmp_path / "programs"
+    sweeps = Sweeps(tmp_path, "small", SMALL, str(cache))
+    sweeps.run(tmp_path / "compile", *ALL, *workers)
+    before = {*cache.glob("*.program")}
+    assert before
     body = (  # the parent needs none
         "import atexit, os\natexit.register(lambda: 'jax' in sys.modules and"
         " os._exit(9))"
     )
-    ended = with_own_cache.run(tmp_path, *ALL, *WORKERS, body=body)
+    ended = sweeps.run(tmp_path / "out", *ALL, *workers, body=body)
     check_done(ended, 500)
-    assert programs(home) == before
-    assert_same_rows(tmp_path, alone)
+    assert ended["told"] == []
+    assert {*cache.glob("*.program")} == before
+    assert_same_rows(tmp_path / "out", alone)
     batches = [event for event in ended["events"] if event["event"] == "batch"]
     assert sum(batch["rows"] for batch in batches) == 500
-    again = with_own_cache.run(tmp_path, *ALL, *WORKERS)
+    again = sweeps.run(tmp_path / "out", *ALL, *workers)
     assert [event["event"] for event in again["events"]] == ["start", "picture", "done"]
 
 
@@ -336,19 +327,6 @@ def ended_at_last(
         yield
     finally:
         process.send_signal(number)
-
-
-@pytest.mark.system
-@needs_ray
-def test_two_ray_workers_compile_nothing_that_is_kept(
-    with_own_cache, home, alone, tmp_path
-):
-    before = programs(home)
-    ended = with_own_cache.run(tmp_path, *ALL, *RAY)
-    check_done(ended, 500)
-    assert ended["told"] == []
-    assert programs(home) == before
-    assert_same_rows(tmp_path, alone)
 
 
 NODES = """
