@@ -555,9 +555,10 @@ class Point(Evaluation, Training, Recipe, Architecture, Data):
             stored["kappa"] = self.gamma / scale
         if self.gamma2 is None:
             stored["gamma2"] = self.gamma
-        if self.further_steps < 0:
+        n_further = self.further_steps
+        if n_further < 0:
             return  # which is refused
-        if not self.further_steps:
+        if not n_further:
             for name in TRAINING:
                 stored.pop(name, None)
             return
