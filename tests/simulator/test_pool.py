@@ -87,7 +87,7 @@ def test_every_combination(activation, embedding, trigger_in_value, fresh_batche
         trigger_in_value=trigger_in_value,
         N=100 if trigger_in_value else 2000,
         fresh_batches=fresh_batches,
-        kappa=1e4 if fresh_batches else 3.0,
+        kappa=1e3 if fresh_batches else 3.0,
         **mlp,
     )
     check_rates(point)

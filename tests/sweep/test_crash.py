@@ -428,6 +428,6 @@ def test_batches_are_halved_until_memory_suffices(tmp_path):
     grid = "base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: 20"
     ended = Sweeps(tmp_path, "wide", grid).run(tmp_path / "rows", body=SHORT)
     check_done(ended, 20)
-    short = "program 4000x2: out of memory with "
+    short = "program 4096x16: out of memory with "
     assert {text[: len(short)] for text in ended["told"]} == {short}
     assert len(numbers(tmp_path / "rows")) == 20
