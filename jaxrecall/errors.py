@@ -180,9 +180,9 @@ def as_list(
             object that cannot be iterated, and for more than `most` values.
         most: the largest allowed number of values.
     """
+    if isinstance(values, (str, bytes, Mapping)):
+        raise refusal(argument, shown(values), allowed, error)
     try:
-        if isinstance(values, (str, bytes, Mapping)):
-            raise TypeError
         items = list(islice(values, most + 1))
     except TypeError:  # also NumPy arrays without dimensions
         raise refusal(argument, shown(values), allowed, error) from None

@@ -36,8 +36,8 @@ from jaxrecall.simulator import device, program, stored_programs
 from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.simulator.world import Arguments, Trained, World
 from jaxrecall.sweep import __main__ as sweep
-from jaxrecall.sweep import speed
-from jaxrecall.sweep.running import progress, runner
+from jaxrecall.sweep import plan, speed
+from jaxrecall.sweep.running import progress
 
 gc.disable()  # until tests run: what their modules import stays
 
@@ -114,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not attack.full_counts:
         sweep.FIGURE = "undrawn"
         program._compiled = with_few_programs(COMPILED)
-        runner.MAX_LOADING = 1  # programs that have the same code are compiled once
+        plan.MAX_LOADING = 1  # programs that have the same code are compiled once
         speed.FILE = os.devnull
         if not hasattr(config, "workerinput"):
             compile_quickly()

@@ -2,10 +2,9 @@
 
 Two numbers determine how long a run takes. The first is the flops of its matrix
 products. The second is the time of everything else, in units of the time to draw one
-random word. Drawing its random word is the main cost of each token of a sample, so the
-unit is called a token. Both rates below were measured on one core of a usual x86-64
-machine. Another machine is faster or slower by about the same factor for all runs. A
-sweep estimates its remaining time from the measured speed.
+random word. This unit is called a token. Both rates below were measured on one core of
+a usual x86-64 machine. Another machine is faster or slower by about the same factor for
+all runs. A sweep estimates its remaining time from the measured speed.
 
 In formulas, V, d, m and K are the padded sizes of the program, and p is m, or d without
 an MLP.

@@ -80,8 +80,9 @@ def over_columns(world: World, compute: Callable[[int], Array]) -> Array:
     """Returns `compute(k)`, which reads only the first k columns of tables with d
     columns.
 
-    All columns past the run's d are zero. If d of the run is at most d / 4, k is d / 4,
-    and else d. Vmapped runs read all columns, because they would compute both results.
+    All columns past the run's d are zero. So k is a quarter of the columns if the run's
+    d is at most that, and otherwise k is d. Vmapped runs read all columns, because they
+    would compute both results.
     """
     d = world.shape.d
     if world.vmapped or d < LEAST_WIDTH:

@@ -109,8 +109,15 @@ class Plan:
         on this machine, in seconds.
         """
         run, compile = slowness()
-        at_once = min(cores(), MAX_LOADING, len(self.peaks) or 1)
+        at_once = min(self.n_loading, len(self.peaks) or 1)
         return run * self.run_seconds + compile * self.start_seconds / at_once
+
+    @property
+    def n_loading(self) -> int:
+        """The largest number of programs that a worker loads at the same time."""
+        if not self.simulator.loads_in_threads:
+            return 1
+        return min(self.room.cores, MAX_LOADING)
 
     @property
     def start_seconds(self) -> float:

@@ -116,11 +116,7 @@ def locked_fraction(model: Model, N: float) -> float:
 
 
 def attention(model: Model, N: float) -> Attention:
-    """Returns the attention in each seed of a model that is trained on N samples.
-
-    The sum of the rivals' weights behaves as in a random energy model: either its
-    largest term dominates, or the sum is close to its mean.
-    """
+    """Returns the attention in each seed of a model that is trained on N samples."""
     T, a = trigger(model, N)
     unit = model.kappa / model.trigger_length**2 * (1 - 1 / model.L)
     score = unit * gains(model).total * (T + a / model.d)
@@ -129,6 +125,8 @@ def attention(model: Model, N: float) -> Attention:
     scores = score_distribution(model, parts_of_noise(model, N), N)
     sigma, exposed = seed_scores(score, scores)
     typical = score / scores.snr
+    # as in a random energy model, the sum of the rivals' weights is close to its mean,
+    # or its largest term dominates
     if model.L > 2 and typical * typical < 2 * math.log(model.L - 1):
         return many_rivals(sigma, exposed, scores.snr, model)
     return one_rival(sigma, exposed, scores, model)

@@ -17,7 +17,6 @@ from jaxrecall.simulator.program_shape import Shape
 from jaxrecall.sweep import machine, plan
 from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.plan import CHUNK_SECONDS, Shard, cores, make_plan
-from jaxrecall.sweep.running import runner
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.simulators.merging import larger
 from jaxrecall.sweep.simulators.shipped import RecallSimulator
@@ -268,7 +267,7 @@ def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
 
 
 def test_programs_are_loaded_side_by_side(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "MAX_LOADING", 4)
+    monkeypatch.setattr(plan, "MAX_LOADING", 4)
     monkeypatch.setattr(plan, "cores", lambda: 2)
     both, loaded = threading.Barrier(2, timeout=60), set()
     load = RecallSimulator.run

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from helpers import ROOT
 
+from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import parser
 from jaxrecall.sweep.grid import json_schema, read_grid
 from jaxrecall.sweep.plan import chosen_shard
@@ -47,7 +48,8 @@ def is_planned_slowly(path: Path) -> bool:
     ids=lambda path: path.name,
 )
 def test_shipped_grids_take_less_than_ten_minutes(path, tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxrecall.sweep.plan.cores", lambda: 2)
+    monkeypatch.setattr(plan, "cores", lambda: 2)
+    monkeypatch.setattr(plan, "MAX_LOADING", 4)
     grid = read_grid(path)
     told = prepare(grid, tmp_path).facts()
     # a search is told what it would take if every cell went to the largest values

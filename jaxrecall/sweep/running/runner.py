@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import OutOfMemory, in_one_line
 from ...model.point import Run
-from ..plan import MAX_LOADING, Chunk, Plan, pieces
+from ..plan import Chunk, Plan, pieces
 from ..simulators import Loaded, Outcomes, Program
 from .call import Call
 from .progress import Event, Failure, Traces
@@ -52,7 +52,7 @@ class Runner:
         self.loading: dict[Program, Future[Loaded]] = {}
         """The programs that threads load, while others run."""
 
-        self.n_loading = min(plan.room.cores, MAX_LOADING)
+        self.n_loading = plan.n_loading
         self.loaders = ThreadPoolExecutor(self.n_loading)
 
     def rows(self, chunk: Chunk) -> Iterator[Finished]:

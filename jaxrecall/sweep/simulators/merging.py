@@ -94,8 +94,8 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
 
 
 def _alike(point: Point) -> tuple[object, ...]:
-    """Returns a key that only points of the same shape have. It takes less time than
-    the shape.
+    """Returns a key. Points with equal keys have the same shape, which takes longer to
+    compute.
     """
     form = form_for(point, point.V).name
     return form, point.sizes, point.template
