@@ -40,17 +40,17 @@ LIST = "list "
 
 STATUSES = ("ok", "nonfinite", "degenerate")
 
-NOISES = ("leakage", "bias", "mlp", "gradient")
-"""The sources of the noise in the attention scores, in the order in which `diagnose`
-separates them.
-"""
-
 _SOURCE = {
     "leakage": "of the component of w along z_trig",
     "bias": "of the component of the rest along Sigma_c zbar",
     "mlp": "of the component of what is left that changes when W_in is redrawn",
     "gradient": "of the component that remains",
 }
+NOISES = tuple(_SOURCE)
+"""The sources of the noise in the attention scores, in the order in which `diagnose`
+separates them.
+"""
+
 _DIAGNOSED = {
     f"noise_{noise}": (
         "float64",
@@ -66,7 +66,7 @@ _DIAGNOSED |= {
     )
     for a, b in combinations(NOISES, 2)
 }
-_DECODED = {
+DECODED = {
     "matched_accuracy": (
         "float64",
         "fraction of the vocabulary recovered from the gradient of step 1 by its"
@@ -82,6 +82,7 @@ _DECODED = {
         "the same fraction by the one-to-one assignment with the largest total score",
     ),
 }
+"""The columns of the decoders."""
 
 _TRACED = {
     "step": (
@@ -127,7 +128,7 @@ def _fields(*names: str) -> Declarations:
     return columns
 
 
-EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
+EXTRA_COLUMNS = (*_DIAGNOSED, *DECODED)
 """The columns that are null unless the point requests them by a switch."""
 
 ATTENTION_COLUMNS = (
@@ -159,8 +160,12 @@ COLUMNS: Declarations = {
         "activation",
         "trigger_in_value",
         "fresh_batches",
+        "eta",
+        "gamma",
+        "gamma2",
+        "kappa",
+        "n_test",
     ),
-    **_fields("eta", "gamma", "gamma2", "kappa", "n_test"),
     "n_correct": ("int64", "test sequences whose label has the largest logit"),
     "accuracy": ("float64", "n_correct / n_test"),
     "memory_accuracy": (
@@ -230,7 +235,7 @@ COLUMNS: Declarations = {
     "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
     **_fields("streams", "exact", "diagnose", "decoders"),
     **_DIAGNOSED,
-    **_DECODED,
+    **DECODED,
     **_fields("pool", *TRAINING),
     **_TRACED,
     **_fields("tokens", "embedding_out", "noise_tokens"),

@@ -28,24 +28,21 @@ def make_point(values: Mapping[str, Any]) -> Point:
         PointError: a field is not allowed, as for `Point`, or the law lacks a
             parameter.
     """
-    dotted = [name for name in values if "." in name]
-    if not dotted:
-        return Point(**values)
-    fields = dict(values)
+    fields: dict[str, Any] = {}
     parameters: dict[str, dict[str, object]] = {}
     problems = []
     named = set()
-    for name in dotted:
-        value = fields.pop(name)
-        if value is None:
-            continue
-        field, _, parameter = name.partition(".")
-        named.add(name)
-        parameters.setdefault(field, {})[parameter] = value
-        if field not in LAW_FIELDS:
-            allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
-            message = f"got {shown(value)}; fields with parameters: {allowed}"
-            problems.append(Problem(name, message))
+    for name, value in values.items():
+        field, dot, parameter = name.partition(".")
+        if not dot:
+            fields[name] = value
+        elif value is not None:
+            named.add(name)
+            parameters.setdefault(field, {})[parameter] = value
+            if field not in LAW_FIELDS:
+                allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
+                message = f"got {shown(value)}; fields with parameters: {allowed}"
+                problems.append(Problem(name, message))
     for field in LAW_FIELDS:  # embedding comes before embedding_out, which follows it
         if field in parameters:
             try:

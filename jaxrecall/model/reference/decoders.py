@@ -20,9 +20,8 @@ import numpy as np
 import scipy  # loads each of its parts on first use
 from numpy import ndarray
 
+from ..columns import DECODED
 from ..point import Point
-
-DECODERS = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 
 UNRESOLVED = 1e-5
 """The ridge along all directions, as a fraction of the mean eigenvalue. Smaller
@@ -45,14 +44,14 @@ def decoder_columns(
     """
     V, d = point.V, point.d
     if not np.isfinite(G1).all():
-        return dict.fromkeys(DECODERS)
+        return dict.fromkeys(DECODED)
     unpadded = G1[:d, :d], Z_in[:V, :d], Z_out[:V, :d], z_trig[:d]
     exact = [a.astype(np.float64) for a in unpadded]
     scores = whitened(point, *exact)
     _, assigned = scipy.optimize.linear_sum_assignment(scores, maximize=True)
     decoded = matched(*exact[:3]).argmax(1), scores.argmax(1), assigned
     accuracies = (np.stack(decoded) == perm[:V]).mean(1)
-    return dict(zip(DECODERS, accuracies.tolist(), strict=True))
+    return dict(zip(DECODED, accuracies.tolist(), strict=True))
 
 
 def matched(G1: ndarray, Z_in: ndarray, Z_out: ndarray) -> ndarray:

@@ -25,7 +25,7 @@ from .realization import EMBEDDINGS, Realization, expect_both
 from .steps import three_step
 
 Theta = dict[str, Any]
-"""A dict from the name of each trained parameter to its value."""
+"""A dict from the names of parameters to their values."""
 
 
 class Descended(NamedTuple):
@@ -83,11 +83,9 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
     recorded = np.array(point.recorded_steps) - first
     models = []
     with jax.enable_x64(True):
-        V1, held = start(realization, point)
-        moved = {name: held.pop(name) for name in rates}
+        V1, theta = start(realization, point)
         kept = _train(
-            moved,
-            held,
+            theta,
             rates,
             realization,
             recorded,
@@ -96,10 +94,10 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
             settings,
         )
         for i, step in enumerate(point.recorded_steps):
-            now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
+            now = theta | {name: np.asarray(values[i]) for name, values in kept.items()}
             batch = realization.samples(max(step - 1, 0))
-            loss = float(_loss(now, {}, batch, settings))
-            test_loss = float(_loss(now, {}, realization.test, settings))
+            loss = float(_loss(now, batch, settings))
+            test_loss = float(_loss(now, realization.test, settings))
             models.append(Descended(step, loss, test_loss, V1, **now))
     return models
 
@@ -114,22 +112,17 @@ def start(realization: Realization, point: Point) -> tuple[ndarray | None, Theta
     if point.start == "three_step":
         V1, w, V2 = three_step(r, point)
         W_KQ = np.outer(w, r.z_eos) / (r.z_eos @ r.z_eos)
-        return V1, theta | {"V_mat": V2, "W_KQ": W_KQ}
-    V_mat, W_KQ = np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
-    return None, theta | {"V_mat": V_mat, "W_KQ": W_KQ}
+    else:
+        V1, V2 = None, np.zeros((point.d, point.p))
+        W_KQ = np.zeros((point.d, point.d))
+    return V1, theta | {"V_mat": V2, "W_KQ": W_KQ}
 
 
 @partial(jax.jit, static_argnames="settings")
-def _loss(
-    moved: Theta,
-    held: Theta,
-    batch: tuple[Array, ...],
-    settings: tuple[Any, bool],
-) -> Array:
-    """Returns the plain loss as a function of the trained parameters. `settings` are
-    the activation and whether the trigger is in the values.
+def _loss(theta: Theta, batch: tuple[Array, ...], settings: tuple[Any, bool]) -> Array:
+    """Returns the plain loss as a function of all parameters. `settings` are the
+    activation and whether the trigger is in the values.
     """
-    theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
     recall = model.Recall(theta["V_mat"], theta["W_KQ"], embeddings, *settings)
     return model.loss(recall, *batch)
@@ -137,8 +130,7 @@ def _loss(
 
 @partial(jax.jit, static_argnames=("law", "settings"))
 def _train(
-    moved: Theta,
-    held: Theta,
+    theta: Theta,
     rates: Theta,
     r: Realization,
     recorded: Array,
@@ -147,6 +139,7 @@ def _train(
     settings: tuple[Any, bool],
 ) -> Theta:
     """Returns the trained parameters after each number of further steps in `recorded`.
+    They are the parameters in `rates`. `theta` contains all parameters at the start.
 
     The last number in `recorded` is the number of all further steps. `first` steps were
     made before them.
@@ -159,8 +152,9 @@ def _train(
         return tuple(part[r.train_items[t]] for part in samples)
 
     def loss(moved: Theta, batch: tuple[Array, ...]) -> Array:
-        return _loss(moved, held, batch, settings)
+        return _loss(theta | moved, batch, settings)
 
+    moved = {name: theta[name] for name in rates}
     steps = recorded[-1]
     optimizer = law.descent(rates, steps)
     _, kept = functional.train(loss, moved, batch_of, optimizer, steps, recorded)

@@ -116,7 +116,7 @@ class Realization(NamedTuple):
         return self._replace(**dict(zip(EMBEDDINGS, frozen, strict=True)))
 
 
-EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+EMBEDDINGS = Realization._fields[:5]
 """The names of the frozen parameters of the model, which are the first fields of a
 realization.
 """
@@ -240,19 +240,9 @@ def _drawn(
         later = map(sampler.train, addresses_of_batches(point)[1:])
         train = jax.tree.map(lambda *parts: xp.stack(parts), train, *later)
     test = sampler.test()
-    return Realization(
-        **embeddings,
-        perm=perm,  # type: ignore[arg-type]
-        train_tokens=train.tokens,
-        train_positions=train.positions,
-        train_labels=train.labels,
-        test_tokens=test.tokens,
-        test_positions=test.positions,
-        test_labels=test.labels,
-        pool=train.pool,
-        train_rows=train.rows,
-        train_items=_further_items(point, streams),  # type: ignore[arg-type]
-    )
+    items = _further_items(point, streams)
+    samples = *train[:3], *test[:3], train.pool, train.rows
+    return Realization._make((*embeddings, perm, *samples, items))
 
 
 def size_of_program(size: int) -> int:
@@ -264,7 +254,9 @@ def size_of_program(size: int) -> int:
 
 
 class Samples(NamedTuple):
-    """The samples of one batch. The fields are those of `Realization`."""
+    """The samples of one batch. The fields are those of `Realization`, in the same
+    order.
+    """
 
     tokens: Numbers
     positions: Numbers
@@ -449,8 +441,8 @@ _tokens, _noisy_labels = jax.jit(task.tokens), jax.jit(task.noisy_labels)
 
 def _embeddings(
     xp: ModuleType, streams: Numbers, parameters: dict[str, Any], point: Point
-) -> dict[str, Any]:
-    """Returns a dict from name to frozen parameter."""
+) -> tuple[Any, ...]:
+    """Returns the frozen parameters, in the order of EMBEDDINGS."""
     V, d, m = pad = point.V, point.d, point.m
     laws = point.embedding_laws
     given = {}
@@ -466,13 +458,9 @@ def _embeddings(
         pad = size_of_program(V), size_of_program(d), size_of_program(m)
     drawn = _padded(streams, given, parameters, V, d, m, laws=laws, pad=pad)
     padded = jax.tree.map(xp.asarray, drawn)
-    return {
-        "Z_in": padded.Z_in[:V, :d],
-        "Z_out": padded.Z_out[:V, :d],
-        "z_trig": padded.z_trig[:d],
-        "z_eos": padded.z_eos[:d],
-        "W_in": padded.W_in[:m, :d] if m else None,
-    }
+    W_in = padded.W_in[:m, :d] if m else None
+    Z_in, Z_out = padded.Z_in[:V, :d], padded.Z_out[:V, :d]
+    return Z_in, Z_out, padded.z_trig[:d], padded.z_eos[:d], W_in
 
 
 @partial(jax.jit, static_argnames=("laws", "pad"))
