@@ -124,6 +124,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
 

@@ -68,8 +68,6 @@ METRICS = (
     "train_accuracy",
     "attention_mass",
     "attention_top1",
-)
-METRICS += (
     "trigger_score",
     "score_std",
     "snr",

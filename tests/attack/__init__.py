@@ -64,7 +64,7 @@ class Calls:
         """
         before, start, cpu = _reset_peak(), time.perf_counter(), time.process_time()
         try:
-            with _watched(what), warnings.catch_warnings():
+            with within(HANG_SECONDS, what), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # remarks on the rows
                 result = function(*arguments)
         except refused as error:
@@ -141,14 +141,11 @@ def _reset_peak() -> int:
 
 
 @contextlib.contextmanager
-def _watched(what: str) -> Iterator[None]:
+def within(seconds: int, what: str = "a call") -> Iterator[None]:
     """Ends a call that waits forever, as one that opens a pipe does."""
-
-    def end(*_: object) -> None:
-        raise AssertionError(f"{what}: no answer after {HANG_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(HANG_SECONDS)
+    told = f"{what}: no answer after {seconds} s"
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(told))
+    signal.alarm(seconds)
     try:
         yield
     finally:

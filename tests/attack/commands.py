@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from test_any_folder import GRID, make_results
+from test_any_folder import make_results
 
 from attack import Calls, captured, listed
 from attack.tries import Tries
@@ -68,7 +68,6 @@ def lines(tries: Tries) -> None:
 def furnish(home: Path) -> None:
     """A folder with results, and with what is none."""
     make_results(home)
-    (home / "tiny.yaml").write_text(GRID)
     (home / "loop").symlink_to("loop")
     (home / "link").symlink_to("tiny")
     (home / "empty").mkdir()

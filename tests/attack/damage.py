@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 from hypothesis import strategies as st
 from test_any_folder import (
-    GRID,
     damage_folder,
     damage_other,
     damage_part,
@@ -39,7 +38,6 @@ def damaged(tries: Tries, ways: list[Callable[[Any, Path], bool]]) -> None:
     home = tries.home
     results, folder = make_results(home), home / "results"
     whole = load(results).drop(columns="seconds")
-    (home / "tiny.yaml").write_text(GRID)
 
     def make(draw: Any) -> tuple[bool, list[tuple[str, bool]]]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers import ROOT
+from helpers import process
 from test_any_folder import GRID, make_results
 
 from attack.damage import compare
@@ -60,15 +60,8 @@ process with JAX's threads could not.
 
 
 def called(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "JAXRECALL_CACHE": str(home / "cache"),
-    }
-    heeding = [sys.executable, "-c", HEED, sys.executable, *words]
-    return subprocess.run(
-        heeding, cwd=home, env=env, capture_output=True, text=True, check=False
-    )
+    heeding = "-c", HEED, sys.executable, *words
+    return process(*heeding, folder=home, JAXRECALL_CACHE=str(home / "cache"))
 
 
 def obstacle(home: Path) -> str | None:
@@ -88,7 +81,6 @@ def obstacle(home: Path) -> str | None:
 def every_level(tries: Tries) -> None:
     home = tries.home
     make_results(home)
-    (home / "tiny.yaml").write_text(GRID)
     (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
     compact.main([str(home / "tiny")])
     if why := obstacle(home):

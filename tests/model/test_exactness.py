@@ -113,8 +113,7 @@ TURNS = yaml.safe_load("""
 
 
 @pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def table(cwd):
     rng = np.random.default_rng(0)
     np.save("table.npy", rng.normal(size=(40, 20)) * np.arange(1, 21) ** -0.5)
 

@@ -165,8 +165,7 @@ def test_all_rows_of_a_small_file_are_taken_in_random_order(tmp_path):
     assert chisquare(np.ravel(counts), ddof=10).pvalue > 1e-3
 
 
-def test_every_format_and_type_gives_the_same_rows(table, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_every_format_and_type_gives_the_same_rows(table, cwd):
     x = learned_table()
     for name, a in (
         ("fortran", np.asfortranarray(x.astype(">f8"))),
@@ -175,7 +174,7 @@ def test_every_format_and_type_gives_the_same_rows(table, tmp_path, monkeypatch)
         np.save(f"{name}.npy", a)
     first = Point(**SMALL, exact="full", embedding=f"array(path='{table}')")
     r = realize(first, 0)
-    for path in sorted(tmp_path.iterdir()):
+    for path in sorted(cwd.iterdir()):
         law = f"array(path='{path.name}')"
         point = Point(**SMALL, exact="full", embedding=law)
         assert point.point_id == first.point_id, path

@@ -45,7 +45,9 @@ OTHERS = [
 
 
 def make_results(folder: Path) -> Path:
-    """A results folder of two parts with every kind of file."""
+    """A results folder of two parts with every kind of file, and GRID beside it as
+    tiny.yaml.
+    """
     for seeds, figure in (("1", NO_FIGURE), ("2", ())):
         (folder / "tiny.yaml").write_text(GRID.replace("seeds: 2", f"seeds: {seeds}"))
         assert (
@@ -161,8 +163,9 @@ KINDS = [
     "pipe",
     "sparse",
     "other table",
+    "no rows",
+    "nothing",
 ]
-KINDS += ["no rows", "nothing"]
 
 
 @st.composite
@@ -331,11 +334,7 @@ def run_all(folder: Path, figures: bool = True) -> dict[str, int]:
     """The exit code of each command, each one of those allowed; without figures, a
     report draws SVG alone, and a sweep nothing.
     """
-
-    def loaded():
-        return load(folder)
-
-    CALLS("load", loaded, refused=StoreError)
+    CALLS("load", load, folder, refused=StoreError)
     grid = str(folder.parent / "tiny.yaml")
     commands = {
         "status": (status, [str(folder)]),

@@ -47,10 +47,7 @@ search: {axis: N, from: 16, to: 1024, width: 2}
 """)
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def assert_same_rows(a: pd.DataFrame, b: pd.DataFrame) -> None:
@@ -59,7 +56,7 @@ def assert_same_rows(a: pd.DataFrame, b: pd.DataFrame) -> None:
     assert_frame_equal(a, b)
 
 
-def test_a_grid_may_be_a_dict_a_file_a_point_or_points(folder, capsys):
+def test_a_grid_may_be_a_dict_a_file_a_point_or_points(cwd, capsys):
     """The same rows, in any thread; nothing is printed, and no file or handler of a
     signal stays.
     """
@@ -72,7 +69,7 @@ def test_a_grid_may_be_a_dict_a_file_a_point_or_points(folder, capsys):
         return jaxrecall.run(grid, seeds=2, progress=False)
 
     expected = rows(GRID)
-    for given in ("tiny.yaml", folder / "tiny.yaml", [one, other]):
+    for given in ("tiny.yaml", cwd / "tiny.yaml", [one, other]):
         assert_same_rows(rows(given), expected)
     with ThreadPool(1) as pool:
         assert_same_rows(*pool.map(rows, [GRID]), expected)
@@ -104,10 +101,10 @@ def test_numbers_and_lists_of_numpy_count_as_plain_ones_and_the_dict_stays_as_it
     assert "seeds" not in given
 
 
-def test_what_is_no_grid_is_refused_before_anything_is_made(folder):
+def test_what_is_no_grid_is_refused_before_anything_is_made(cwd):
     with pytest.raises(GridError, match=r"grid: base\.V: got -3"):
         jaxrecall.run({"base": {**BASE, "V": -3, "N": 5}}, out="out")
-    assert not list(folder.iterdir())
+    assert not list(cwd.iterdir())
 
 
 def test_a_law_that_other_processes_cannot_import_is_refused_with_workers():
@@ -361,21 +358,21 @@ def test_tables_say_which_fields_their_grid_varies():
         assert "axes" not in jaxrecall.load(["foreign.parquet", "out"]).attrs
 
 
-def test_a_grid_file_finds_the_modules_beside_it_from_every_folder(folder, monkeypatch):
+def test_a_grid_file_finds_the_modules_beside_it_from_every_folder(cwd, monkeypatch):
     law = "from own_laws import Signs\n\n\nclass Mine(Signs):\n    pass\n"
     Path("laws_beside_it.py").write_text(law)
     base = "{V: 16, L: 4, d: 16, N: 64, embedding: 'laws_beside_it:Mine'}"
     Path("g.yaml").write_text(f"base: {base}\nblocks: [{{}}]\n")
     monkeypatch.setattr("sys.path", [*sys.path])
     monkeypatch.chdir("/")
-    (point,) = as_grid(folder / "g.yaml").points
+    (point,) = as_grid(cwd / "g.yaml").points
     assert point.embedding == "laws_beside_it:Mine"
 
 
-def test_a_tilde_is_the_home_folder(folder, monkeypatch):
-    monkeypatch.setenv("HOME", str(folder / "home"))
+def test_a_tilde_is_the_home_folder(cwd, monkeypatch):
+    monkeypatch.setenv("HOME", str(cwd / "home"))
     Path("home").mkdir()
     Path("home/g.yaml").write_text("base: {V: 8, L: 4, d: 4, N: 16, n_test: 16}\n")
     jaxrecall.run("~/g.yaml", out="~/x", progress=False)
     assert len(jaxrecall.load("~/x")) == 1
-    assert [path.name for path in folder.iterdir()] == ["home"]
+    assert [path.name for path in cwd.iterdir()] == ["home"]

@@ -304,11 +304,6 @@ def test_the_log_counts_and_names_what_failed_in_a_line_without_its_class(log):
     assert (len(failing.failures), failing.exit_code) == (3, 3)
 
 
-@pytest.fixture
-def quick(monkeypatch) -> None:
-    monkeypatch.setattr(call, "WAITS", (0.01, 0.02, 0.03))
-
-
 def test_a_part_is_written_when_it_is_due_and_when_it_ends(log):
     slow = log.call(1000)
     slow.take(*part(0, 1))
@@ -333,6 +328,7 @@ def tries(monkeypatch) -> list[int]:
     """The rows of each try to write. The folder `away` comes back at the third and the
     sixth.
     """
+    monkeypatch.setattr(call, "WAITS", (0.01, 0.02, 0.03))
     tries = []
     write = Store.write
 
@@ -347,7 +343,6 @@ def tries(monkeypatch) -> list[int]:
     return tries
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_disk_that_comes_back_gets_every_row(log, tries):
     patient = log.call(0)
     for first in (0, 2):
@@ -360,7 +355,6 @@ def test_a_disk_that_comes_back_gets_every_row(log, tries):
     assert load(log.store.folder).seed.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_disk_that_stays_away_ends_it_after_so_many_tries(log, tries):
     shutil.rmtree(log.store.folder)
     patient = log.call(0)

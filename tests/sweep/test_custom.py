@@ -70,10 +70,9 @@ GRID = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(cwd, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(str(EXAMPLE.parent))
-    return tmp_path
+    return cwd
 
 
 def run(simulator=compiled, grid=GRID, **options) -> pd.DataFrame:

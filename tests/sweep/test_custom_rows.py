@@ -49,10 +49,7 @@ def made(fn, columns=COLUMNS, accuracy="accuracy", **options):
 simulator = made(noisy)
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("cwd")
 
 
 def run(of=simulator, grid=GRID, seeds=2, **options):
@@ -92,10 +89,9 @@ def odd(request):
 @pytest.mark.filterwarnings("ignore:none. absent")
 def test_numbers_that_are_not_finite_or_absent_are_null_alone_and_named(odd):
     """And an accuracy beyond 1 by rounding is 1."""
-    grid = {"blocks": [{"axes": {"N": [1, 2, 3, 4]}}]}
     told = r"^other: absent, not a number, .* in 4 of 8 rows, where it is null$"
     with pytest.warns(UserWarning, match=told):
-        rows = run(odd, grid, out="out")
+        rows = run(odd, out="out")
     assert {*rows["status"]} == {"ok"}
     assert rows["other"].isna().tolist() == (rows["N"] > 2).tolist()
     assert rows[["accuracy", "whole"]].notna().all(axis=None)
@@ -103,7 +99,7 @@ def test_numbers_that_are_not_finite_or_absent_are_null_alone_and_named(odd):
     assert rows["none"].isna().all()
     before = parts()
     with pytest.warns(UserWarning, match=r"^other: absent"):
-        run(odd, grid, out="out")
+        run(odd, out="out")
     assert parts() == before, "its run is done"
 
 
@@ -253,9 +249,9 @@ timed = jaxrecall.Simulator(
 
 
 @pytest.fixture
-def module(folder, monkeypatch):
-    (folder / "timed_and_shares.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(str(folder))
+def module(cwd, monkeypatch):
+    (cwd / "timed_and_shares.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(cwd))
 
 
 @pytest.mark.system  # starts processes

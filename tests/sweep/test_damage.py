@@ -8,13 +8,12 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import NO_FIGURE, ROOT
+from helpers import NO_FIGURE, process
 
 from jaxrecall import compact, fit, load, report, status
 from jaxrecall.sweep import __main__ as sweep
@@ -49,11 +48,6 @@ def results(tmp_path_factory):
 def folder(results, tmp_path):
     shutil.copy(results / "small.yaml", tmp_path)
     return shutil.copytree(results / "small", tmp_path / "results")
-
-
-@pytest.fixture
-def wide(results, tmp_path):
-    return shutil.copytree(results / "wide", tmp_path / "results")
 
 
 def run(command, *arguments):
@@ -128,7 +122,8 @@ def with_column(table, name, values):
     ],
     ids=["struct", "list", "bytes", "date"],
 )
-def test_columns_of_other_programs(wide, value):
+def test_columns_of_other_programs(results, tmp_path, value):
+    wide = shutil.copytree(results / "wide", tmp_path / "results")
     change_part(wide, lambda table: with_column(table, "extra$", [value] * len(table)))
     assert "extra$" in load(wide)
     check_all_commands(wide)
@@ -142,8 +137,6 @@ def test_a_path_that_is_not_utf8(folder):
     more = ("--out", odd, "--set", "seeds={start: 3, count: 1}", *NO_FIGURE)
     assert run(sweep, "--grid", odd.parent / "small.yaml", *more)[0] == 0
     assert "12 rows" in run(compact, odd)[1]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:strict"}
-    call = [sys.executable, "-m", "jaxrecall.status", odd]
-    told = subprocess.run(call, env=env, capture_output=True, text=True)
+    told = process("-m", "jaxrecall.status", odd, PYTHONIOENCODING="utf-8:strict")
     assert (told.returncode, told.stderr) == (0, "")
     assert "results\\udcff" in told.stdout

@@ -23,6 +23,7 @@ import pytest
 from helpers import METRICS, NO_FIGURE
 from pandas.testing import assert_frame_equal
 from test_crash import SMALL, Sweeps, check_done
+from test_process import children
 from tolerances import assert_same_columns
 
 import jaxrecall
@@ -75,9 +76,8 @@ def troubled(*x: int, seeds: int = 12) -> dict[str, Any]:
 
 
 @pytest.fixture
-def trouble(tmp_path, monkeypatch) -> Path:
+def trouble(cwd, monkeypatch) -> Path:
     """Beside the module of the simulator, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("troubled.py").write_text(TROUBLED)
     return Path("trouble")
@@ -207,11 +207,6 @@ def assert_same_rows(a: Path, b: Path) -> None:
     """No run missing or twice, equal draws, metrics within float tolerance."""
     exact = ("point_id", "seed", "draw_check", "status")
     assert_same_columns(load(a), load(b), [*exact, *METRICS])
-
-
-def children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [*map(int, found.split())]
 
 
 @pytest.mark.system
@@ -452,9 +447,8 @@ def test_ray_workers_find_modules_in_the_current_folder(trouble, sweeps):
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch) -> Callable[..., int]:
+def small(cwd) -> Callable[..., int]:
     """Calls the command in a folder with the grid."""
-    monkeypatch.chdir(tmp_path)
     Path("small.yaml").write_text(SMALL)
     return lambda *words: main(["--grid", "small.yaml", *words])
 

@@ -39,9 +39,8 @@ def assert_same(rows, wanted, but=("seconds",)):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def folder(cwd, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(cwd)
 
 
 def test_a_function_has_the_rows_of_its_long_form():

@@ -104,10 +104,7 @@ def test_a_results_folder_may_itself_be_a_link(some, tmp_path):
     assert pq.read_table(real / "table.parquet").num_rows == 6
 
 
-def test_a_linked_folder_of_parts_can_be_read_but_not_written(
-    some, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_linked_folder_of_parts_can_be_read_but_not_written(some, cwd, capsys):
     Path("parts").symlink_to(some.home / "full" / "parts")
     assert main(["status", "."]) == main(["fit", "."]) == 0
     capsys.readouterr()

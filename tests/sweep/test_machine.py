@@ -151,10 +151,7 @@ seeds: 128
 """
 
 
-def test_a_plan_in_a_container_is_one_of_its_size(
-    limits, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_plan_in_a_container_is_one_of_its_size(limits, cwd, capsys):
     Path("grid.yaml").write_text(WIDE)
     large = {"V": 16384, "d": 4096}
     base = yaml.safe_load(WIDE)["base"] | large
@@ -172,8 +169,8 @@ def test_a_plan_in_a_container_is_one_of_its_size(
     assert f"limits: {of_host} this machine\n" in said
     limits(TREES["v2 in a container"]["files"])
     held, said = planned()
-    room = f"1638 MiB, 80 % of the 2048 MiB of {tmp_path}/sys/fs/cgroup/memory.max"
-    assert f"limits: memory {room}; cores 2, of {tmp_path}/sys/fs" in said
+    room = f"1638 MiB, 80 % of the 2048 MiB of {cwd}/sys/fs/cgroup/memory.max"
+    assert f"limits: memory {room}; cores 2, of {cwd}/sys/fs" in said
     assert free["est_peak_bytes"] > 1.6 * GIB > held["est_peak_bytes"]
     assert held["est_seconds"] > 3 * free["est_seconds"]
     assert "on 2 cores" in said
@@ -188,16 +185,13 @@ def test_a_plan_in_a_container_is_one_of_its_size(
 
 
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
-def test_less_memory_than_jax_needs_is_refused(
-    limits, tmp_path, monkeypatch, capsys, workers
-):
-    monkeypatch.chdir(tmp_path)
+def test_less_memory_than_jax_needs_is_refused(limits, cwd, capsys, workers):
     Path("grid.yaml").write_text("base: {V: 8, L: 2, d: 4, N: 8}")
     limits({"proc/self/cgroup": "0::/\n", "memory.max": 300 * 2**20})
     assert sweep(["--grid", "grid.yaml", "--dry-run"]) == 0
     capsys.readouterr()
     assert sweep(["--grid", "grid.yaml", *workers]) == 2
-    told = f"memory: got 300 MiB ({tmp_path}/sys/fs/cgroup/memory.max); allowed: at "
+    told = f"memory: got 300 MiB ({cwd}/sys/fs/cgroup/memory.max); allowed: at "
     assert capsys.readouterr().err.startswith(told)
     assert not Path("results").exists()
 

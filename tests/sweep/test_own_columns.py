@@ -59,12 +59,11 @@ def write_files(folder: Path):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def folder(cwd, monkeypatch) -> Path:
+    monkeypatch.syspath_prepend(str(cwd))
     sys.modules.pop(NAME, None)
-    write_files(tmp_path)
-    return tmp_path
+    write_files(cwd)
+    return cwd
 
 
 def sweep(name: str, *options: str) -> int:

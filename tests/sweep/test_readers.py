@@ -74,9 +74,8 @@ def check(n_rows: int, *columns: str) -> pd.DataFrame:
 
 
 @pytest.fixture
-def grid(tmp_path, monkeypatch) -> list[str]:
+def grid(cwd) -> list[str]:
     """The words of a sweep of both laws."""
-    monkeypatch.chdir(tmp_path)
     Path("laws.yaml").write_text(TWO_LAWS)
     first = TWO_LAWS.replace("keep: [per]\n", "").replace(', "power_law(alpha=1)"', "")
     Path("first.yaml").write_text(first)

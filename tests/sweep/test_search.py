@@ -402,8 +402,7 @@ blocks:
 
 
 @pytest.fixture
-def grid(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def grid(cwd):
     Path("tiny.yaml").write_text(GRID)
     return ("--grid", "tiny.yaml")
 

@@ -178,10 +178,8 @@ blocks: [{axes: {d: [8, 12], N: [100, 600]}}]
 
 
 @pytest.fixture
-def grid(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(GRID)
-    return tmp_path
+def grid(cwd) -> None:
+    Path("tiny.yaml").write_text(GRID)
 
 
 def sweep(*words: str) -> int:

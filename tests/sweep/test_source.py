@@ -85,11 +85,10 @@ HARMLESS = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def folder(cwd, monkeypatch) -> Path:
+    monkeypatch.syspath_prepend(str(cwd))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    return tmp_path
+    return cwd
 
 
 def run(seeds, *change, **options):

@@ -34,8 +34,7 @@ def row(i: int, **changes: object) -> dict:
 
 
 @pytest.fixture
-def grid(tmp_path, monkeypatch) -> Grid:
-    monkeypatch.chdir(tmp_path)
+def grid(cwd) -> Grid:
     Path("small.yaml").write_text(GRID)
     return read_grid("small.yaml")
 

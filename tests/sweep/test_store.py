@@ -71,8 +71,6 @@ VERSION = {VERSION}
 """
 """Code that makes rows in another process."""
 
-quiet_load = load  # a warning is an error in every test
-
 
 @pytest.fixture
 def store(tmp_path) -> Store:

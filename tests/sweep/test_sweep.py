@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import METRICS, NO_FIGURE, ROOT, assert_same_metrics
+from helpers import METRICS, NO_FIGURE, ROOT, assert_same_metrics, process
 from tolerances import assert_same_columns
 
 from jaxrecall import Point, load, simulate
@@ -41,9 +41,8 @@ def sweep(words: str = "") -> int:
 
 
 @pytest.fixture
-def grid(tmp_path: Path, monkeypatch) -> None:
+def grid(cwd) -> None:
     """It lies in the current folder."""
-    monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(GRID)
 
 
@@ -283,13 +282,6 @@ def test_a_figure_that_cannot_be_made_is_a_remark_and_made_by_the_next_call(
         figure.unlink()
 
 
-def called(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A sweep in a process of its own, in the current folder."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    call = [sys.executable, *words]
-    return subprocess.run(call, capture_output=True, text=True, timeout=300, env=env)
-
-
 @pytest.mark.usefixtures("grid")
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
@@ -325,7 +317,7 @@ def test_a_second_process_compiles_nothing(monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")  # that of the tests
     n_events = []
     for out in ("first", "second"):
-        told = called("-c", CACHED, out, JAXRECALL_CACHE="cache")
+        told = process("-c", CACHED, out, folder=Path(), JAXRECALL_CACHE="cache")
         assert told.returncode == 0, told.stderr
         n_events.append(int(told.stdout.splitlines()[-1]))
     assert n_events[0] > 0
@@ -376,7 +368,7 @@ assert not {"jax", "ray", "submitit"} & {*sys.modules}
 
 @pytest.mark.usefixtures("swept")
 def test_what_needs_no_jax_does_not_start_it():
-    done = called("-c", JAX_FREE % CODE_VERSION)
+    done = process("-c", JAX_FREE % CODE_VERSION, folder=Path())
     assert done.returncode == 0, done.stderr
 
 

@@ -5,8 +5,6 @@ is found.
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +13,7 @@ from attack import browser, calls, commands, damage, hostile, points
 from attack.every import ATTACKS
 from attack.page import page
 from attack.tries import COUNTED, TESTS, Attack, Result, Tries, carried_out
-from helpers import ROOT
+from helpers import ROOT, process
 
 PLANTED = Attack("area", "planted", "planted faults", "attack.planted:faults", 1, 8)
 EACH = {
@@ -81,8 +79,7 @@ def test_a_wrong_row_of_a_point_is_found(monkeypatch):
             )
 
 
-def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, cwd):
     monkeypatch.setattr(commands, "furnish", lambda home: None)
     # another exit code, and no message
     for answer in (
@@ -94,9 +91,9 @@ def test_what_a_command_or_a_call_does_wrong_is_found(monkeypatch, tmp_path):
             "COMMANDS",
             dict.fromkeys(commands.COMMANDS, type("command", (), {"main": answer})),
         )
-        assert tried(commands.lines, 3, tmp_path).counts["wrong"] == 3
+        assert tried(commands.lines, 3, cwd).counts["wrong"] == 3
     monkeypatch.setattr(calls, "FUNCTIONS", {"load": lambda value: [][0]})
-    assert tried(calls.values, 3, tmp_path).counts["tracebacks"] == 3
+    assert tried(calls.values, 3, cwd).counts["tracebacks"] == 3
 
 
 def test_a_row_that_is_gone_or_there_twice_is_found():
@@ -162,22 +159,10 @@ def test_each_text_comes_to_each_place():
 
 @pytest.mark.slow
 def test_a_short_run_of_all_attacks(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "attack",
-        "--hours",
-        "0.1",
-        "--seed",
-        "0",
-        "--out",
-        str(tmp_path / "attack.md"),
-    ]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=3000, check=False
-    )
+    path, out = f"{ROOT}{os.pathsep}{TESTS}", tmp_path / "attack.md"
+    words = "-m", "attack", "--hours", 0.1, "--seed", 0, "--out", out
+    done = process(*words, timeout=3000, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
-    assert set(re.findall(r"\(`([\w-]+)`\)", (tmp_path / "attack.md").read_text())) == {
+    assert set(re.findall(r"\(`([\w-]+)`\)", out.read_text())) == {
         attack.name for attack in ATTACKS
     }

@@ -87,8 +87,7 @@ def test_an_unknown_word_is_refused(capsys, word, hint):
         ("sweep", "--grid: nothing"),
     ],
 )
-def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch, capsys, words, told):
-    monkeypatch.chdir(tmp_path)
+def test_the_words_after_a_command_go_to_it(cwd, capsys, words, told):
     assert command.main(words.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -140,13 +139,12 @@ def test_a_reader_that_leaves_causes_no_traceback():
     ],
 )
 def test_commands_to_run_next_are_called_as_this_one_was(
-    tmp_path, monkeypatch, argv0, executable, on_path, shown
+    cwd, monkeypatch, argv0, executable, on_path, shown
 ):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [argv0.format(here=tmp_path)])
-    monkeypatch.setattr("sys.executable", executable.format(here=tmp_path))
+    monkeypatch.setattr("sys.argv", [argv0.format(here=cwd)])
+    monkeypatch.setattr("sys.executable", executable.format(here=cwd))
     monkeypatch.setattr(
-        "shutil.which", lambda name: on_path and on_path.format(here=tmp_path)
+        "shutil.which", lambda name: on_path and on_path.format(here=cwd)
     )
     assert called("sweep", ["--set", "a b"]) == shown
     assert called("examples") == shown.replace(".sweep", " sweep").replace(
@@ -191,10 +189,7 @@ USE |= {"ray-cluster.yaml": "ray up ", ".yaml": "python -m jaxrecall.sweep --gri
 
 
 @pytest.mark.parametrize("name", COPIED)
-def test_an_example_is_copied_with_what_it_needs_and_only_once(
-    name, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
+def test_an_example_is_copied_with_what_it_needs_and_only_once(name, cwd, capsys):
     first, *others = COPIED[name].split()
     assert examples.main([name]) == 0
     files = ", ".join([first, *others])
@@ -202,8 +197,8 @@ def test_an_example_is_copied_with_what_it_needs_and_only_once(
     told = capsys.readouterr().out
     assert told.startswith(f"copied {files}. To run it: {use}")
     assert first in told.partition("To run it")[2]
-    assert {path.name for path in tmp_path.iterdir()} == {first, *others}
-    for copied in tmp_path.iterdir():
+    assert {path.name for path in cwd.iterdir()} == {first, *others}
+    for copied in cwd.iterdir():
         [shipped] = [path for path in SHIPPED if path.name == copied.name]
         assert copied.read_bytes() == shipped.read_bytes()
         assert copied.stat().st_mode & 0o100 == shipped.stat().st_mode & 0o100
@@ -213,8 +208,7 @@ def test_an_example_is_copied_with_what_it_needs_and_only_once(
     assert Path(first).read_text() == "mine"
 
 
-def test_examples_share_a_schema_and_no_other_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_examples_share_a_schema_and_no_other_file(cwd, capsys):
     Path("grid.schema.json").write_text("mine")
     assert examples.main(["threshold"]) == 0
     assert read_grid("threshold.yaml") == read_grid(ROOT / "sweeps/threshold.yaml")
@@ -225,21 +219,19 @@ def test_examples_share_a_schema_and_no_other_file(tmp_path, monkeypatch, capsys
     assert not Path("perceptron.yaml").exists()
 
 
-def test_an_example_is_not_copied_through_a_link(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_example_is_not_copied_through_a_link(cwd, capsys):
     Path("tpu-pod.sh").symlink_to("elsewhere")
     assert examples.main(["tpu-pod"]) == 2
     assert capsys.readouterr().err.startswith("tpu-pod.sh: cannot be written: ")
     assert not Path("elsewhere").exists()
 
 
-def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_unknown_example_is_refused(cwd, capsys):
     assert examples.main(["quikstart"]) == 2
     assert capsys.readouterr().err.startswith(
         "NAME: got quikstart; did you mean quickstart?; allowed: quickstart, bound, "
     )
-    assert list(tmp_path.iterdir()) == []
+    assert list(cwd.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [*command.MODULES, ""])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from attack import within
 from helpers import ROOT, process
 from test_any_folder import GRID, make_results
-from test_refusals import within
 
 import jaxrecall
 from jaxrecall import compact, report
@@ -120,14 +120,11 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_an_embedding_file_is_a_regular_file(tmp_path, monkeypatch, capsys, kind):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "f.npy"
+def test_an_embedding_file_is_a_regular_file(cwd, capsys, kind):
+    path = cwd / "f.npy"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     law = json.dumps('array(path="f.npy")')
-    (tmp_path / "g.yaml").write_text(
-        f"base: {{V: 8, N: 8, d: 4, L: 2, embedding: {law}}}\n"
-    )
+    (cwd / "g.yaml").write_text(f"base: {{V: 8, N: 8, d: 4, L: 2, embedding: {law}}}\n")
     with within(20):
         assert main(["--grid", "g.yaml", "--dry-run"]) == 2
     assert (

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from attack import permissions
-from helpers import ROOT, combinations
+from helpers import ROOT, combinations, python
 
 from jaxrecall.cli.process import ENDING, Interrupts
 from jaxrecall.status import survey
@@ -186,21 +186,13 @@ start("command")
 """
 
 
-def test_a_command_ends_without_taking_modules_down():
+def test_a_command_ends_without_taking_modules_down(monkeypatch):
     """Arrow may abort in that. Exit functions run, and what was printed is written.
 
     XLA does not log its alarm about a slow compilation, which has level 2.
     """
-    env = dict(ENV)
-    env.pop("TF_CPP_MIN_LOG_LEVEL", None)  # JAX has set it here
-    done = subprocess.run(
-        [sys.executable, "-c", AT_ITS_END],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)  # JAX has set it here
+    done = python(AT_ITS_END)
     assert (done.returncode, done.stdout, done.stderr) == (
         3,
         "answer, XLA logs from level 3\nexit function\n",

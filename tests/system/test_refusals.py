@@ -5,9 +5,8 @@ and on the command line.
 import os
 import re
 import shlex
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from attack import within
 from helpers import ROOT
 
 import jaxrecall
@@ -163,35 +163,22 @@ NAMES = [
     "thresholds",
     "run",
     "fit",
+    "accuracy",
+    "critical_n",
+    "phase",
+    "collapse",
+    "figure",
 ]
-NAMES += ["accuracy", "critical_n", "phase", "collapse", "figure"]
-
-
-@contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Ends what hangs."""
-    before = signal.signal(
-        signal.SIGALRM, lambda *_: pytest.fail(f"no answer after {seconds} s")
-    )
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_type_is_a_short_error_of_the_package(
-    name, calls, tmp_path, monkeypatch
-):
+def test_a_wrong_type_is_a_short_error_of_the_package(name, calls, cwd):
     """Each argument in turn gets each odd value, or a third of them in a fast run;
     those that a function takes are no matter here.
     """
     import matplotlib.pyplot as plt
 
-    monkeypatch.chdir(tmp_path)
     function, right = calls[name]
     told = []
     every = 1 if attack.full_counts or len(right) < 3 else 3
@@ -264,16 +251,15 @@ LONG, LETTERS, DIGITS = "x" * 300, "y" * 10_000, "9" * 5_000
 
 
 @pytest.fixture
-def odd_paths(tmp_path, monkeypatch, df) -> None:
+def odd_paths(cwd, df) -> None:
     """A folder with a table, a grid, links that lead to themselves, and a pipe; it is
     the current one.
     """
-    monkeypatch.chdir(tmp_path)
     df.to_parquet("t.parquet")
-    (tmp_path / "tiny.yaml").write_text("base: {V: 8, L: 4, d: 8, N: 16, n_test: 32}\n")
-    os.symlink("loop", tmp_path / "pool")
-    os.symlink("pool", tmp_path / "loop")
-    os.mkfifo(tmp_path / "pipe")
+    (cwd / "tiny.yaml").write_text("base: {V: 8, L: 4, d: 8, N: 16, n_test: 32}\n")
+    os.symlink("loop", "pool")
+    os.symlink("pool", "loop")
+    os.mkfifo("pipe")
 
 
 SWEEP = ("sweep", "--grid", "tiny.yaml")
@@ -292,7 +278,7 @@ COMMANDS += [
     for out in ("file:///a%00b", "/proc/a.html")
 ]
 COMMANDS += [["sweep", "--grid", path] for path in (LONG, LETTERS, "loop", "/", "a\0b")]
-COMMANDS += [["sweep", *SWEEP[1:], "--dry-run", "--out", "file:///a%00b"]]
+COMMANDS += [[*SWEEP, "--dry-run", "--out", "file:///a%00b"]]
 COMMANDS += [
     ["fit", "t.parquet", option, value]
     for option in ("--step", "--theta")

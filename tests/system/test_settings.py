@@ -74,10 +74,9 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
 
 @pytest.mark.parametrize("setting", ALLOWED)
 def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(
-    tmp_path, monkeypatch, capsys, setting
+    cwd, capsys, setting
 ):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(TEXT)
+    (cwd / "tiny.yaml").write_text(TEXT)
     before = getattr(jax.config, setting)
     jax.config.update(setting, not before)
     try:
@@ -87,7 +86,7 @@ def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(
     [line] = capsys.readouterr().err.splitlines()
     assert f"got {not before}" in line
     assert ALLOWED[setting] in line
-    assert not (tmp_path / "out").exists()
+    assert not (cwd / "out").exists()
 
 
 def test_a_device_that_fails_without_words_is_one_line(monkeypatch):
