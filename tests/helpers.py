@@ -129,17 +129,21 @@ def supported(options: dict[str, Any]) -> dict[str, Any]:
             from jaxrecall.simulator import device
             print(json.dumps(device.supported({options!r})))
         """
-        done = python(code, JAX_PLATFORMS="cpu")
-        assert done.returncode == 0, done.stderr
-        os.environ[SUPPORTED] = done.stdout
+        os.environ[SUPPORTED] = python(code, JAX_PLATFORMS="cpu").stdout
     return json.loads(os.environ[SUPPORTED])
 
 
 def process(
-    *words: object, folder: Path = ROOT, timeout: float = 300, **environment: str
+    *words: object,
+    folder: Path = ROOT,
+    timeout: float = 300,
+    exit_code: int | None = 0,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """`python` and these words, in a process of its own; output captured."""
-    return subprocess.run(
+    """`python` and these words, in a process of its own, which ends with the exit code
+    or, if that is None, with any; output captured.
+    """
+    done = subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
@@ -147,12 +151,14 @@ def process(
         text=True,
         timeout=timeout,
     )
+    assert exit_code in (None, done.returncode), done.stderr
+    return done
 
 
 def python(
     code: str, timeout: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs code in a fresh interpreter; output captured."""
+    """Runs code to its end in a fresh interpreter; output captured."""
     return process("-c", code, timeout=timeout, **environment)
 
 

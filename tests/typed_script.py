@@ -4,6 +4,8 @@ and it runs.
 
 from pathlib import Path
 
+import numpy as np
+
 import jaxrecall
 from jaxrecall import Point, Realization, ThreeStep
 
@@ -13,7 +15,7 @@ def label_margin(draws: Realization, learned: ThreeStep) -> float:
     attention exactly on the token.
     """
     logits = (draws.Z_in + draws.z_trig) @ learned.V2.T @ draws.Z_out.T
-    right = logits[range(len(logits)), draws.perm]
+    right = np.asarray(logits)[range(len(logits)), draws.perm]
     return float(right.mean() - logits.mean())
 
 

@@ -122,7 +122,8 @@ def reached(folder: Path, whole: Path) -> str:
 def identities(folder: Path) -> set[tuple[str, int, int]]:
     """The ids of all rows that can be read."""
     found = set()
-    for table in Store(folder).tables(ROW).tables.values():
+    tables, _ = Store(folder).tables(ROW)
+    for table in tables.values():
         found |= set(map(tuple, table.select(ROW).to_pandas().values.tolist()))
     return found
 
@@ -134,7 +135,8 @@ def check(one: Try, folder: Path, whole: set[tuple[str, int, int]]) -> None:
     one.lost += len(whole - identities(folder))
     compact(folder, prune=True)
     assert os.listdir(folder / "parts") == []
-    assert read_tables([folder / "table.parquet"]).unreadable == []
+    _, unreadable = read_tables([folder / "table.parquet"])
+    assert unreadable == []
     table = pq.read_table(folder / "table.parquet").select(ROW).to_pandas()
     one.doubled += int(table.duplicated().sum())
     one.lost += len(whole - identities(folder))

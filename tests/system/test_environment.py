@@ -59,7 +59,7 @@ def test_the_folder_that_a_process_starts_in_may_be_gone(results):
     """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
     words = "-m", "jaxrecall", *COMMANDS["sweep"].format(results).split()
     done = process("-c", IN_A_FOLDER_THAT_IS_GONE, *words, folder=results.parent)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture
@@ -108,11 +108,10 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(
     }
     words = ["-m", "jaxrecall", "sweep", "--grid", "tiny.yaml", "--out", "tiny"]
     done = process(*words, folder=results.parent, **env)
-    assert done.returncode == 0
     assert "the figure could not be made: " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
-    done = process("-m", "jaxrecall.report", "tiny", folder=results.parent, **env)
-    assert done.returncode == 2
+    words = ["-m", "jaxrecall.report", "tiny"]
+    done = process(*words, folder=results.parent, exit_code=2, **env)
     line = done.stderr.splitlines()[-1]
     assert line.startswith("matplotlib: cannot be imported (")
     assert line.endswith("; set MPLBACKEND and matplotlibrc to what it can use")
@@ -145,7 +144,6 @@ def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results):
     commands = (words.format(results) for words in COMMANDS.values())
     words = "-X", "warn_default_encoding", "-c", ENCODED, *commands
     done = process(*words, folder=results.parent)
-    assert done.returncode == 0, done.stderr
     assert f"{ROOT}/jaxrecall/" not in done.stderr
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from attack import permissions
-from helpers import ROOT, combinations, python
+from helpers import ROOT, combinations, process
 
 from jaxrecall.cli.process import ENDING, Interrupts
 from jaxrecall.status import survey
@@ -192,12 +192,9 @@ def test_a_command_ends_without_taking_modules_down(monkeypatch):
     XLA does not log its alarm about a slow compilation, which has level 2.
     """
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)  # JAX has set it here
-    done = python(AT_ITS_END)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        3,
-        "answer, XLA logs from level 3\nexit function\n",
-        "",
-    )
+    done = process("-c", AT_ITS_END, exit_code=3)
+    told = "answer, XLA logs from level 3\nexit function\n"
+    assert (done.stdout, done.stderr) == (told, "")
 
 
 SHUT_OUT = """
