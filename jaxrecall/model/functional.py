@@ -29,7 +29,7 @@ from . import recall as model
 from .point import Point, gamma_per_kappa
 from .recall import Attend, Readout, plain_readout, softmax_attention
 from .reference import steps
-from .reference.realization import Realization, expect_both
+from .reference.realization import Realization, expect_both, expect_point
 from .reference.steps import ThreeStep
 from .source import by_source
 from .values import Numbers
@@ -72,7 +72,7 @@ def rates(
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V/eta
     """
-    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    expect_point(point)
     if not (kappa is None or gamma is None):
         raise PointError(
             [Problem("kappa", "got both kappa and gamma; give one, the other follows")]
@@ -129,20 +129,16 @@ def recipe(
 
     first, second, third = batches
 
-    def first_step(V: PyTree, s: Array | int) -> PyTree:
+    def first_step(s: Array | int, V: PyTree) -> PyTree:
         batch = first(s) if callable(first) else first
         return step(V, rates.eta, lambda V, batch: loss(V, W_KQ, batch), batch)
 
-    # a derivative of the whole repeats each first step instead of storing its logits
-    @jax.checkpoint
-    def one_of_several(V: PyTree, s: Array) -> tuple[PyTree, None]:
-        return first_step(V, s), None
-
     if first_steps == 1:
-        V1 = first_step(V_mat, 0)
+        V1 = first_step(0, V_mat)
     else:
-        numbers = jnp.arange(first_steps, dtype=jnp.int32)
-        V1, _ = lax.scan(one_of_several, V_mat, numbers)
+        # a derivative of the whole repeats each step instead of storing its logits
+        one_of_several = jax.checkpoint(first_step)
+        V1 = lax.fori_loop(0, first_steps, one_of_several, V_mat)
     W1 = step(W_KQ, rates.gamma, lambda W, batch: loss(V1, W, batch), second)
     V2 = step(V1, rates.gamma2, lambda V, batch: loss(V, W1, batch), third)
     return V1, W1, V2

@@ -136,7 +136,7 @@ def realize(point: Point, seed: int) -> Realization:
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
         >>> draws.Z_in.shape, draws.train_tokens.shape
     """
-    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    expect_point(point)
     streams, _ = run_keys([Run(point, checked_seed(seed))])
     # the arrays are then concrete and the same also while another function is traced
     with eval_context():
@@ -184,7 +184,7 @@ def draws(
         >>> alike = point.replace(embedding="equicorrelated")
         >>> draws(alike, key, {"embedding.rho": jax.numpy.float32(0.3)})
     """
-    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    expect_point(point)
     run = jax.random.key_data(expect("key", key, Array, "a key of jax.random"))
     if point.streams == "independent":
         for half in halves_of_id(point):
@@ -240,9 +240,8 @@ def _drawn(
         later = map(sampler.train, addresses_of_batches(point)[1:])
         train = jax.tree.map(lambda *parts: xp.stack(parts), train, *later)
     test = sampler.test()
-    items = _further_items(point, streams)
-    samples = *train[:3], *test[:3], train.pool, train.rows
-    return Realization._make((*embeddings, perm, *samples, items))
+    fields = *embeddings, perm, *train[:3], *test[:3], train.pool, train.rows
+    return Realization._make((*fields, _further_items(point, streams)))
 
 
 def size_of_program(size: int) -> int:
@@ -416,9 +415,14 @@ def run_keys(runs: Sequence[Run]) -> tuple[ndarray, ndarray]:
     return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
 
 
+def expect_point(point: Any) -> None:
+    """Raises PointError unless the argument is a point."""
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
+
+
 def expect_both(realization: Any, point: Any) -> None:
     """Raises PointError unless the arguments are a realization and a point."""
-    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    expect_point(point)
     expect(
         "realization",
         realization,
