@@ -194,9 +194,7 @@ class Gaussian(EmbeddingLaw):
     """Every entry is N(0, 1/d)."""
 
     moments = Moments(overlap=True, random_length=True)
-
-    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        return isotropic(draws, xp)
+    rows = EmbeddingLaw.special
 
 
 @register

@@ -255,7 +255,10 @@ def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
             parameter is not allowed.
     """
     if isinstance(given, str):
-        return _read(family, given)
+        name = given.partition("(")[0].strip()
+        law = LAWS[family.field].get(name) or _imported(family, name, given)
+        parse = _parse if law.reads_file else _parsed
+        return parse(law, given)  # type: ignore[return-value]
     if inspect.isfunction(given) and family.of_function:
         given = family.of_function(given, given.__module__, given.__qualname__)
     if isinstance(given, type) and issubclass(given, family):
@@ -265,13 +268,6 @@ def find_law(family: type[AnyLaw], given: object) -> AnyLaw:
     if "<locals>" in type(given).__qualname__:
         _local[class_name(type(given))] = type(given)
     return given
-
-
-def _read(family: type[AnyLaw], text: str) -> AnyLaw:
-    """Returns the law that a text represents, or raises PointError."""
-    name = text.partition("(")[0].strip()
-    law = LAWS[family.field].get(name) or _imported(family, name, text)
-    return _parse(law, text) if law.reads_file else _parsed(law, text)  # type: ignore[return-value]
 
 
 def _parse(law: type[Law], text: str) -> Law:
@@ -342,13 +338,11 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
 
     The path is `module:Class` or `module:function`.
     """
-    module, colon, name = path.partition(":")
-    if not colon or not name:
+    module, _, name = path.partition(":")
+    if not name:
         raise _error(family, text)
     try:
-        law: Any = _local.get(path)
-        if law is None:
-            law = attrgetter(name)(import_module(module))
+        law: Any = _local.get(path) or attrgetter(name)(import_module(module))
     except Exception as error:  # importing a module may raise anything
         why = f", which cannot be imported: {error}{where_to_run(module, error)}"
         raise _error(family, text, why) from None
@@ -362,9 +356,7 @@ def _imported(family: type[Law], path: str, text: str) -> type[Law]:
 def _error(law: type[Law], given: object, why: str = "") -> PointError:
     field = law.field
     if isinstance(given, str) and not why:
-        name = given.partition("(")[0].strip()
-        if name not in LAWS[field]:
-            why = suggest(name, LAWS[field])
+        why = suggest(given.partition("(")[0].strip(), LAWS[field])
     path = "module:Class"
     if law.of_function:
         path += " or module:function, as optax:lion"
