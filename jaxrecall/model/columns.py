@@ -290,12 +290,11 @@ def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
     A law parameter in `columns` that the row lacks is None. Raises KeyError for any
     other missing column, and ValueError for an unknown one.
     """
-    further = {name: row[name] for name in row if name not in columns}
-    if unknown := [name for name in further if not is_parameter(name)]:
+    if unknown := [name for name in row if not (name in columns or is_parameter(name))]:
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
     lacking = [name for name in columns if name not in row]
     every = row | dict.fromkeys(filter(is_parameter, lacking))
-    return {name: every[name] for name in columns} | further
+    return {name: every[name] for name in columns} | every
 
 
 ALLOWED = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -152,18 +152,16 @@ def make_table(rows: list[Json], columns: Declarations = COLUMNS) -> Table:
     rows. Raises StoreError if a value does not fit its column.
     """
     rows = [in_order(row, columns) for row in rows]
+    others = sorted(set().union(*rows) - columns.keys())
+    columns = columns | dict.fromkeys(others, ("float64", "parameter of a law"))
     schema = arrow_schema(columns)
-    for name in sorted(set().union(*rows) - columns.keys()):
-        schema = schema.append(
-            pa.field(name, pa.float64(), metadata={"description": "parameter of a law"})
-        )
     arrays = {}
     for field in schema:
         values = [row.get(field.name) for row in rows]
         try:
             arrays[field.name] = pa.array(values, field.type)
         except (pa.ArrowException, OverflowError) as error:
-            kind = columns.get(field.name, ("float64", ""))[0]
+            kind, *_ = columns[field.name]
             raise StoreError(
                 f"rows: {field.name}: {error}; allowed: {kind} or None"
             ) from error
@@ -428,14 +426,13 @@ def rows_in(path: Path, unreadable: Unreadable) -> Iterator[Table]:
             unreadable.append((path, in_one_line(error)))
 
 
-def each_once(paths: Iterable[Path], unreadable: Unreadable) -> Iterator[Table]:
+def each_once(paths: Collection[Path], unreadable: Unreadable) -> Iterator[Table]:
     """Yields the tables in these files. A part whose rows `compact` has merged into one
     of them is left out, unless that table cannot be read.
 
     Files that cannot be read are added to `unreadable`, and files that no longer exist
     are left out.
     """
-    paths = list(paths)
     table_of = {}
     for path in paths:
         if path.name == TABLE:
