@@ -24,19 +24,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+"""The public names, which stand there alone, where type checkers read them too."""
 
-def _homes() -> dict[str, str]:
-    """Returns a dict from each public name to the module that defines it. The name of a
-    module of this folder has an empty text.
-
-    The names stand in `__init__.pyi` alone, where type checkers read them too.
-    """
-    stub = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-    imports = re.findall(r"^from \.(\S*) import (\w+)", stub, re.MULTILINE)
-    return {name: home for home, name in imports}
-
-
-_HOMES = _homes()
+_IMPORTS = re.findall(r"^from \.(\S*) import (\w+)", _STUB, re.MULTILINE)
+_HOMES: dict[str, str] = {name: home for home, name in _IMPORTS}
+"""A dict from each public name to the module that defines it. The name of a module of
+this folder has an empty text.
+"""
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 

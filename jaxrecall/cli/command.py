@@ -21,11 +21,6 @@ from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 from .version import __version__
 
 SCRIPT = "jaxrecall"
-WORDS = ("examples",)
-"""The commands that are not modules. They are available only as `jaxrecall WORD` and
-`python -m jaxrecall WORD`.
-"""
-
 ROOT = Path(__file__).parents[2]
 """The folder of the repository clone, if the package runs from one."""
 
@@ -34,14 +29,14 @@ def called(name: str, argv: Sequence[str] = ()) -> str:
     """Returns a shell command for `name`, in the form in which this process was called.
 
     Examples are `jaxrecall sweep`, `python -m jaxrecall.sweep`, and `python -m
-    jaxrecall examples` (because `examples` is not a module). The command contains the
-    path of the program only if the program is below the current folder and the shell
-    would not find it by its name.
+    jaxrecall examples` (because `examples` alone is not a module). The command contains
+    the path of the program only if the program is below the current folder and the
+    shell would not find it by its name.
     """
     program, words = Path(sys.executable), ["-m", f"{SCRIPT}.{name}"]
     if Path(sys.argv[0]).stem == SCRIPT:
         program, words = Path(sys.argv[0]), [name]
-    elif name in WORDS:
+    elif name == "examples":
         words = ["-m", SCRIPT, name]
     return shlex.join([_program(program), *words, *argv])
 
@@ -129,16 +124,14 @@ def versions() -> dict[str, str]:
     """Returns a dict with the versions of jaxrecall and of the packages that it
     requires.
     """
-    required, lines = [], []
+    found, lines = {"jaxrecall": __version__}, list[str]()
     with suppress(PackageNotFoundError):
         lines = requires("jaxrecall") or []
-    for line in lines:
+    for line in sorted(lines):
         if "extra ==" not in line:
             name, *_ = re.split(r"[^\w.-]", line)
-            required.append(name)
-    return {"jaxrecall": __version__} | {
-        name: version(name) for name in sorted(required)
-    }
+            found[name] = version(name)
+    return found
 
 
 def xla_flags() -> list[str]:
