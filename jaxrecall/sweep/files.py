@@ -184,11 +184,6 @@ def is_folder(path: Path) -> bool:
     return stat.S_ISDIR(_mode(path))
 
 
-def is_file(path: Path) -> bool:
-    """Whether the path is a file. Raises StoreError if this cannot be checked."""
-    return stat.S_ISREG(_mode(path))
-
-
 def _mode(path: Path) -> int:
     """Returns the mode of a file (kind and permissions), or 0 if there is no file."""
     try:

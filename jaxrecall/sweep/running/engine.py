@@ -59,8 +59,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             " one here)"
         ),
     )
-    help = "resources of a Ray worker: CPU=4, GPU=1, TPU=4; repeatable"
-    add("--worker-resource", metavar="NAME=X", help=help, action="append", default=[])
+    add(
+        "--worker-resource",
+        metavar="NAME=X",
+        help="resources of a Ray worker: CPU=4, GPU=1, TPU=4; repeatable",
+        action="append",
+        default=[],
+    )
 
 
 @dataclass(frozen=True)
@@ -78,10 +83,6 @@ class Engine:
     @property
     def is_this_process(self) -> bool:
         return self.name == "local" and not self.workers
-
-    @property
-    def starts_ray(self) -> bool:
-        return self.name == "ray" and not self.ray_address
 
     def check(self, grid: Grid) -> None:
         """Raises UsageError if this engine cannot run the grid."""
@@ -101,7 +102,8 @@ class Engine:
         process starts Ray, each worker requests an equal share of the cores.
         """
         plan, size, cpus = job.plan, self.workers, 1
-        if self.starts_ray:
+        starts_ray = self.name == "ray" and not self.ray_address
+        if starts_ray:
             size = size or cores()
         shares_memory = not self.ray_address and not accelerators(os.environ)
         if size:
@@ -117,7 +119,7 @@ class Engine:
                 )
         if self.name == "local":
             return replace(self, workers=size)
-        if self.starts_ray and size:
+        if starts_ray and size:
             cpus = max(1, cores() // size)
         resources = {"CPU": float(cpus), **self.resources}
         return replace(self, workers=size, resources=resources)

@@ -52,8 +52,7 @@ class Runner:
         self.loading: dict[Program, Future[Loaded]] = {}
         """The programs that threads load, while others run."""
 
-        self.n_loading = plan.n_loading
-        self.loaders = ThreadPoolExecutor(self.n_loading)
+        self.loaders = ThreadPoolExecutor(plan.n_loading)
 
     def rows(self, chunk: Chunk) -> Iterator[Finished]:
         """Yields runs and their results, batch by batch. The results are rows or a
@@ -141,7 +140,7 @@ class Runner:
     def _load_next(self) -> None:
         """Lets threads load the next programs, one for each core at most."""
         room = self.plan.room
-        while self.later and len(self.loading) < self.n_loading:
+        while self.later and len(self.loading) < self.plan.n_loading:
             program, chunk = self.later.popitem()
             n_runs = len(chunk.runs)
             width = self._width(program, chunk.seconds / n_runs, n_runs)

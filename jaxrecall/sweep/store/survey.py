@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
-from ..files import Json, Unreadable, entries, holds_results, is_file, read_json
+from ..files import Json, Unreadable, entries, holds_results, read_json
 from . import LastValues, Store, Version, failed_runs, kind_of
 
 MAX_SECONDS = 1e9
@@ -34,7 +35,7 @@ def survey(folder: str | Path) -> Json:
     Raises StoreError if the folder is not a results folder.
     """
     store = Store(folder)
-    if not holds_results(store.folder) and not is_file(store.manifest):
+    if not holds_results(store.folder) and not os.path.isfile(store.manifest):
         raise StoreError(
             f"{store.folder}: is not a results folder (it has no manifest.json, parts/"
             " or table.parquet); allowed: the --out of a sweep"
