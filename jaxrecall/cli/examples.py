@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError, shortened, suggest
-from .command import Parser, answer, called, command
+from .command import ROOT, Parser, answer, called, command
 
 SCHEMA = "grid.schema.json"
 
@@ -36,8 +36,7 @@ def folders() -> tuple[Path, ...]:
     installed = Path(__file__).parents[1] / "_examples"
     if installed.is_dir():
         return (installed,)
-    clone = Path(__file__).parents[2]
-    return clone / "sweeps", clone / "examples"
+    return ROOT / "sweeps", ROOT / "examples"
 
 
 def files() -> dict[str, Path]:
