@@ -97,8 +97,6 @@ class Realization(NamedTuple):
 
         With fresh batches, the batches of first steps 1, 2, ... are the last ones.
         """
-        if self.train_labels.ndim == 1:
-            return self.samples(0)
         further = len(self.train_labels) - first_steps + step
         return self.samples(jnp.where(step > 0, further, 0))
 
