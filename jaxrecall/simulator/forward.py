@@ -196,7 +196,7 @@ def attend(
             part = h[:, :k] * keep[:, None]
             for w, row in zip(weight, x, strict=True):
                 part = part + w[:, None] * gather(rows[:, :k], row)
-            return h.at[:, :k].set(part)
+            return lax.dynamic_update_slice(h, part, (0, 0))
 
         return sums, over_columns(world, weigh)
 
