@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from .arrays import f32, gather, i32, masked, unless_zero, whole
+from .arrays import f32, gather, i32, masked, unless_zero
 from .forward import attention_scores, features, probabilities, unlearned_scores
 from .gradient import mapped, output_maps
 from .loops import over_columns, over_sequences, repeat, token_counts
@@ -228,13 +228,13 @@ def measure_set(
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         is_counted = jnp.stack([correct, tied, is_top]).astype(i32)
         counts = jnp.sum(is_counted[:, None] * times[None], axis=2, dtype=i32)
-        amounts = jnp.stack([margin, mass])[:, None] * times.astype(f32)[None]
+        amounts = jnp.stack([margin, jnp.where(real, mass, f32(0))])
         before = correct[None] & (item[None] <= item[:, None])
         so_far = sums.counts[0, EVENLY] + jnp.sum(before.astype(i32), axis=1, dtype=i32)
         enough = real & (10 * so_far >= 9 * (item + 1))
         return Sums(
             sums.counts + counts,
-            sums.amounts + jnp.sum(amounts, axis=2),
+            sums.amounts + amounts @ times.astype(f32).T,
             jnp.max(jnp.where(enough, item + 1, sums.most)),
         )
 
@@ -248,10 +248,10 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     Only a few columns of logits are computed at a time, and no column past V. Vmapped
     runs compute all columns at once.
     """
-    width, n_parts = world.shape.V, i32(1)
+    width, n_labels = world.shape.V, i32(1)
     if not world.vmapped:
         width = min(width, LABELS)
-        n_parts = whole(world.run.V, width)
+        n_labels = world.run.V
 
     class Seen(NamedTuple):
         of_label: Array
@@ -291,7 +291,7 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     zero, index = jnp.zeros(len(y), f32), jnp.zeros(len(y), i32)
     none = jnp.full(len(y), -jnp.inf, f32)
     start = Seen(none, none, index, index, zero)
-    seen = repeat(world, n_parts, some_labels, start)
+    seen = repeat(world, n_labels, some_labels, start, width)
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     lead = seen.of_label - seen.other
     margin = jnp.where(std > 0, lead / unless_zero(std), f32(0))
