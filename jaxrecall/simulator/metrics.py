@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -49,7 +48,8 @@ class Sums(NamedTuple):
     """
 
     counts: Array  # (3, weights) int32: correct, tied, and most attentive
-    amounts: Array  # (2, weights) float32: margins, and attention on the informative token
+    # (2, weights) float32: margins, and attention on the informative token
+    amounts: Array
     most: Array  # int32: the largest k such that 90 % of the first k items are correct
 
 
@@ -202,8 +202,9 @@ def measure_set(
     factors, and `answers` are their `compute_answers`.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
-    of_V2, of_V1 = zip(maps, answers, strict=True)
-    matrix, table = (jnp.where(is_step1, *both) for both in zip(of_V1, of_V2, strict=True))
+    matrix, table = (
+        jnp.where(is_step1, of_V1, of_V2) for of_V2, of_V1 in (maps, answers)
+    )
     trigger = jnp.where(is_step1, f32(0), in_value(world)) * world.e.z_trig
     value = world.e.Z_in + trigger[None]
 
