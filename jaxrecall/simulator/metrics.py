@@ -141,7 +141,8 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
             gather(counted, which),
             lambda at: read.informative(which, at),
         )
-        return lax.dynamic_update_slice(often, counts[None], (which + BY_TEST, 0))
+        row = jnp.arange(len(often))[:, None]
+        return jnp.where(row == which + BY_TEST, counts[None], often)
 
     often = jnp.ones((3, world.shape.V), i32)
     often = lax.fori_loop(TEST, TRAIN + 1, add_counts, often)
