@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .arrays import f32, gather
+from .arrays import f32, gather, norm
 from .forms import within_tolerance
 from .world import World, centred, token_shares
 
@@ -51,25 +51,25 @@ def softmax_errors(
         TA = gram @ AA
     largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
 
-    def error(op: Array, table: Array, phi2: Array) -> Array:
+    def rates(table: Array, phi2: Array) -> tuple[Array, Array]:
         norms2 = gather(jnp.sum(table * table, axis=1), world.perm)
         rms = jnp.sqrt(norms2 @ token_shares(world)[0])
-        return eta / V * op * jnp.sqrt(phi2) / rms + 2 * eta**2 * largest_A2 * phi2
+        return eta / V * jnp.sqrt(phi2) / rms, 2 * eta**2 * largest_A2 * phi2
 
-    def errors(radius: Array) -> tuple[Array, Array]:
-        op_AA, op_TA = radius[0], jnp.sqrt(radius[1])
-        return error(op_AA, A, phi2_step2), error(op_TA, T, phi2_step3)
+    (by_AA, rest_AA), (by_TA, rest_TA) = rates(A, phi2_step2), rates(T, phi2_step3)
 
-    both = jnp.stack([AA, TA])
-    cheap = errors(jnp.sqrt(jnp.sum(both * both, axis=(1, 2))))
+    def errors(of_AA: Array, of_TA: Array) -> tuple[Array, Array]:
+        return by_AA * of_AA + rest_AA, by_TA * jnp.sqrt(of_TA) + rest_TA
+
     if world.vmapped:  # both branches would be computed
-        return errors(jax.vmap(radius_bound)(both))
-
-    return lax.cond(
-        within_tolerance(cheap),
-        lambda: cheap,
-        lambda: errors(lax.map(radius_bound, both)),
+        return errors(*jax.vmap(radius_bound)(jnp.stack([AA, TA])))
+    norms = norm(AA), norm(TA)
+    radii = lax.cond(
+        within_tolerance(errors(*norms)),
+        lambda: norms,
+        lambda: (radius_bound(AA), radius_bound(TA)),
     )
+    return errors(*radii)
 
 
 def radius_bound(M: Array) -> Array:
@@ -83,7 +83,7 @@ def radius_bound(M: Array) -> Array:
     for zeros. So M may be the smaller of the two products, although it is not
     symmetric.
     """
-    scale = jnp.sqrt(jnp.sum(M * M))
+    scale = norm(M)
     # without the loop, all products but the first take ten times as long on a CPU (jax
     # 0.10.2)
     P = lax.fori_loop(0, 4, lambda _, P: P @ P, M / scale)

@@ -178,31 +178,31 @@ def attend(
     All sums are rescaled when the running maximum of the logits grows.
     """
     token = with_padding_row(scores.token, -jnp.inf)
-    own = gather(token, x0) + scores.trigger
-    start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
     rows = with_padding_row(world.e.Z_in)
+    own = gather(token, x0) + scores.trigger
+    start = jnp.full_like(own, -jnp.inf), jnp.ones_like(own), gather(rows, x0)
 
     def positions(
-        x: Array, times: Array, carry: tuple[tuple[Array, Array, Array], Array]
-    ) -> tuple[tuple[Array, Array, Array], Array]:
-        (top, total, rest), h = carry
+        x: Array, times: Array, carry: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        rest, total, h = carry
         score = gather(token, x)
-        highest = jnp.max(score, axis=0)
-        new = jnp.maximum(top, highest)
-        keep, weight = jnp.exp(top - new), times * jnp.exp(score - new[None])
-        sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
+        further = jnp.maximum(rest, jnp.max(score, axis=0))
+        top = jnp.maximum(own, further)
+        keep = jnp.exp(jnp.maximum(own, rest) - top)
+        weight = times * jnp.exp(score - top[None])
 
         def weigh(k: int) -> Array:
             part = h[:, :k] * keep[:, None]
             for w, row in zip(weight, x, strict=True):
                 part = part + w[:, None] * gather(rows[:, :k], row)
-            return h.at[:, :k].set(part)
+            return lax.dynamic_update_slice(h, part, (0, 0))
 
-        return sums, over_columns(world, weigh)
+        total = total * keep + jnp.sum(weight, axis=0)
+        return further, total, over_columns(world, weigh)
 
-    (top, total, rest), h = over_positions(
-        world, blocks, positions, (start, gather(rows, x0))
-    )
+    rest, total, h = over_positions(world, blocks, positions, start)
+    top = jnp.maximum(own, rest)
     mass = jnp.exp(own - top) / total
     h_trigger = in_value(world) * mass[:, None] * world.e.z_trig[None]
     h = h / total[:, None] + h_trigger

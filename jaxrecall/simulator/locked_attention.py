@@ -18,7 +18,7 @@ from jax import Array
 
 from ..model.point import MAX_STEPS
 from .arrays import f32, longest, norm
-from .forward import Scores, attention_scores, features_of
+from .forward import Scores, features_of
 from .gradient import Parameters
 from .sources.source import find_source
 from .world import World, values
@@ -40,11 +40,10 @@ def nats_ahead(world: World, scores: Scores) -> Array:
     return scores.trigger + lowest - highest
 
 
-def is_locked(world: World, w_hat: Array) -> Array:
+def is_locked(world: World, scores: Scores) -> Array:
     """Whether the logit of every informative token has a lead of at least LOCKED_NATS +
     ln L.
     """
-    scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
 

@@ -62,18 +62,28 @@ RUNS = "runs"
 
 def repeat(
     world: World,
-    end: Array,
+    n: Array,
     body: Callable[[Array, Carry], Carry],
     start: Carry,
+    size: int = 1,
     first: int = 0,
 ) -> Carry:
-    """Folds `body(i, carry)` over i from `first` to `end` - 1.
+    """Folds `body(i, carry)` over the parts of n items, from part `first` on. Each part
+    has `size` items, and the last one may have fewer.
 
-    Vmapped runs continue to the largest `end` among them.
+    Vmapped runs continue to the largest n among them.
     """
     if world.vmapped:
-        end = lax.pmax(end, RUNS)
-    return lax.fori_loop(first, end, body, start)
+        n = lax.pmax(n, RUNS)
+
+    def is_left(now: tuple[Array, Carry]) -> Array:
+        return now[0].astype(jnp.uint32) * size < n.astype(jnp.uint32)
+
+    def step(now: tuple[Array, Carry]) -> tuple[Array, Carry]:
+        i, carry = now
+        return i + 1, body(i, carry)
+
+    return lax.while_loop(is_left, step, (i32(first), start))[1]
 
 
 def over_columns(world: World, compute: Callable[[int], Array]) -> Array:
@@ -138,7 +148,7 @@ def _over_tiles(
         real = c * tile + jnp.arange(tile, dtype=i32) < n
         return body(addresses(c * per_tile, per_tile), real, carry)
 
-    return repeat(world, whole(n, tile), step, start)
+    return repeat(world, n, step, start, tile)
 
 
 def over_sequences(
@@ -160,7 +170,7 @@ def over_sequences(
         item = c * size + jnp.arange(size, dtype=i32)
         return body(keys.blocks(key, c * per_block, per_block), item, carry)
 
-    return repeat(world, whole(n, size), step, start)
+    return repeat(world, n, step, start, size)
 
 
 def over_positions(
@@ -200,7 +210,7 @@ def over_positions(
             is_token &= times > 0
         return body(jnp.where(is_token, x, world.shape.V), times, carry)
 
-    return repeat(world, whole(n_rows - 1, size), step, start)
+    return repeat(world, n_rows - 1, step, start, size)
 
 
 def _are_stored(world: World, blocks: keys.Addresses) -> Array | None:
@@ -355,8 +365,7 @@ def _over_tokens(
         return body(world.tokens(blocks, j), (j < end)[:, None], carry)
 
     if world.vmapped:
-        n_groups = whole(end - first, VMAPPED_POSITIONS)
-        return repeat(world, n_groups, vmapped_group, start)
+        return repeat(world, end - first, vmapped_group, start, VMAPPED_POSITIONS)
     stored = _are_stored(world, blocks)
     if stored is None:
         return lax.fori_loop(first, end, one, start)
@@ -379,7 +388,7 @@ def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Car
         v = c * size + jnp.arange(size, dtype=i32)
         return body(v, v < world.run.V, carry)
 
-    return repeat(world, whole(world.run.V, size), step, start)
+    return repeat(world, world.run.V, step, start, size)
 
 
 def token_counts(

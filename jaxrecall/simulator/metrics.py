@@ -6,14 +6,14 @@ time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from .arrays import f32, gather, i32, masked, unless_zero, whole
+from .arrays import f32, gather, i32, masked, unless_zero
 from .forward import attention_scores, features, probabilities, unlearned_scores
 from .gradient import mapped, output_maps
 from .loops import over_columns, over_sequences, repeat, token_counts
@@ -34,9 +34,7 @@ follow: the masks of rare and of frequent tokens.
 
 
 class Comparison(NamedTuple):
-    """Comparisons of predictions with labels: one entry per item, or sums of
-    entries.
-    """
+    """Comparisons of predictions with labels: one entry per item."""
 
     correct: Array  # bool
     tied: Array  # bool: several logits are the largest
@@ -45,11 +43,13 @@ class Comparison(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The sums over the items of a set."""
+    """The weighted sums over the items of a set. Each column belongs to a row of the
+    weights.
+    """
 
-    compared: Comparison  # int32, int32, float32, each with an axis of weights
-    top1: Array  # int32
-    mass: Array  # float32
+    counts: Array  # (3, weights) int32: correct, tied, and most attentive
+    # (2, weights) float32: margins, and attention on the informative token
+    amounts: Array
     most: Array  # int32: the largest k such that 90 % of the first k items are correct
 
 
@@ -68,7 +68,9 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     if by_token is None:
         by_token = jnp.bool_(find_source(world).weighted_tokens)
     sums = over_sets(world, trained, by_token)
-    correct, tied, margins = sums.compared  # (sets, weights) each
+    # (sets, weights) each
+    correct, tied, top1 = sums.counts.swapaxes(0, 1)
+    margins, mass = sums.amounts.swapaxes(0, 1)
 
     def of_test(sums: Array) -> Array:
         return jnp.where(by_token, sums[MEMORY, BY_TEST], sums[TEST, EVENLY])
@@ -85,8 +87,8 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "n_correct": of_test(correct),
         "n_train_correct": of_train,
         "n_tied": of_test(tied),
-        "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
-        "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
+        "n_top1": jnp.where(by_token, run.n_test, top1[TEST, EVENLY]),
+        "mass": jnp.where(by_token, run.n_test.astype(f32), mass[TEST, EVENLY]),
         "margin": margin,
         "recalled": correct[MEMORY, EVENLY],
         "n_step1": correct[STEP1, EVENLY],
@@ -124,44 +126,46 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
     """
     run, V2 = world.run, trained.V2
     # no metric depends on the scale of the answers or on their mean
-    maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), trained.V1])
+    maps = V2 / unless_zero(jnp.max(jnp.abs(V2))), trained.V1
     test, train = keys.stream(run.streams, "test"), batch_of_step(world, 2)
-    streams = jnp.stack([test, train])
+    streams = jnp.stack([test, train, test, test])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     counted = jnp.where(by_token, n, 0)
     scores = attention_scores(world, trained.w, trained.w_scale)
     read = find_source(world).reader(world, scores, by_token)
 
-    def times(stream: tuple[Array, Array, Array]) -> Array:
-        which, key, n = stream
-        return token_counts(world, key, n, lambda at: read.informative(which, at))
+    def add_counts(which: Array, often: Array) -> Array:
+        counts = token_counts(
+            world,
+            gather(streams, which),
+            gather(counted, which),
+            lambda at: read.informative(which, at),
+        )
+        row = jnp.arange(len(often))[:, None]
+        return jnp.where(row == which + BY_TEST, counts[None], often)
 
-    informative = lax.map(times, (jnp.arange(2), streams, counted))
-    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), informative])
+    often = jnp.ones((3, world.shape.V), i32)
+    often = lax.fori_loop(TEST, TRAIN + 1, add_counts, often)
     if run.token_laws:
         often = jnp.concatenate([often, run.token_laws.groups])
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     n_items = jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
-    sets = jnp.arange(4), jnp.stack([test, train, test, test]), n_items
-    answers = compute_answers(world, maps)
+    sets = jnp.arange(4), streams, n_items
+    answers = [compute_answers(world, V_mat) for V_mat in maps]
     # mapped over the sets, so that the function compiles only once
     return lax.map(
         lambda one: measure_set(world, read, maps, answers, often, *one), sets
     )
 
 
-def compute_answers(world: World, maps: Array) -> Array:
-    """The centred tables (2, V, k), one for each map, whose products with the outputs
-    of items are the logits.
+def compute_answers(world: World, V_mat: Array) -> Array:
+    """The centred table (V, k) whose products with the outputs of items are the logits.
 
     With an MLP, logits are computed through the d dimensions, which are fewer than the
-    m units. So both tables are then Z_out.
+    m units. So the table is then Z_out.
     """
-    Z_out = world.e.Z_out
-    if world.e.W_in is not None:
-        table = centred(world, Z_out)
-        return jnp.stack([table, table])
-    return lax.map(lambda V_mat: centred(world, Z_out @ V_mat), maps)
+    mlp = world.e.W_in is not None
+    return centred(world, world.e.Z_out if mlp else world.e.Z_out @ V_mat)
 
 
 def measure_scores(world: World, w: Array) -> dict[str, Array]:
@@ -185,8 +189,8 @@ def measure_scores(world: World, w: Array) -> dict[str, Array]:
 def measure_set(
     world: World,
     read: Reader,
-    maps: Array,
-    answers: Array,
+    maps: Sequence[Array],
+    answers: Sequence[Array],
     often: Array,
     which: Array,
     key: Array,
@@ -195,12 +199,13 @@ def measure_set(
     """The sums over the n items of set `which`, some blocks of items at a time.
 
     The items are sequences of the stream `key`, or tokens in order of frequency. Tokens
-    have the weights `often` (3 or 5, V). `maps` (2, d, p) contains V2 and V1, up to
-    scale factors, and `answers` is `compute_answers(world, maps)`.
+    have the weights `often` (3 or 5, V). `maps` (d, p) are V2 and V1, up to scale
+    factors, and `answers` are their `compute_answers`.
     """
     laws, is_sequence, is_step1 = world.run.token_laws, which < MEMORY, which == STEP1
-    matrix = maps[is_step1.astype(i32)]
-    table = answers[is_step1.astype(i32)]
+    matrix, table = (
+        jnp.where(is_step1, of_V1, of_V2) for of_V2, of_V1 in (maps, answers)
+    )
     trigger = jnp.where(is_step1, f32(0), in_value(world)) * world.e.z_trig
     value = world.e.Z_in + trigger[None]
 
@@ -220,34 +225,23 @@ def measure_set(
         phi, _ = features(world, h)
         out = phi if world.e.W_in is None else phi @ matrix.T
         y = labels(world, which, blocks, v)
-        compared = compare_rows(world, out, table, y)
+        correct, tied, margin = compare_rows(world, out, table, y)
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
-        new = Sums(
-            compared=weighted(compared, times),
-            top1=jnp.sum((real & is_top).astype(i32), dtype=i32),
-            mass=jnp.sum(jnp.where(real, mass, f32(0))),
-            most=i32(0),
-        )
-        correct = (real & compared.correct).astype(i32)
-        so_far = sums.compared.correct[0] + jnp.cumsum(correct, dtype=i32)
+        is_counted = jnp.stack([correct, tied, is_top]).astype(i32)
+        counts = jnp.sum(is_counted[:, None] * times[None], axis=2, dtype=i32)
+        amounts = jnp.stack([margin, jnp.where(real, mass, f32(0))])
+        before = correct[None] & (item[None] <= item[:, None])
+        so_far = sums.counts[0, EVENLY] + jnp.sum(before.astype(i32), axis=1, dtype=i32)
         enough = real & (10 * so_far >= 9 * (item + 1))
-        most = jnp.max(jnp.where(enough, item + 1, sums.most))
-        return jax.tree.map(jnp.add, sums, new)._replace(most=most)
+        return Sums(
+            sums.counts + counts,
+            sums.amounts + amounts @ times.astype(f32).T,
+            jnp.max(jnp.where(enough, item + 1, sums.most)),
+        )
 
-    none = jnp.zeros(len(often), i32)
-    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0), i32(0))
-    return over_sequences(world, key, n, add, zero)
-
-
-def weighted(compared: Comparison, times: Array) -> Comparison:
-    """The sums over the n items of a block, with the weights `times` (weights, n)."""
-
-    def count(of: Array) -> Array:
-        return jnp.sum(times * of[None].astype(i32), axis=1, dtype=i32)
-
-    margin = jnp.sum(times.astype(f32) * compared.margin[None], axis=1)
-    return Comparison(count(compared.correct), count(compared.tied), margin)
+    none = jnp.zeros((3, len(often)), i32)
+    return over_sequences(world, key, n, add, Sums(none, none[:2].astype(f32), i32(0)))
 
 
 def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparison:
@@ -256,15 +250,15 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
     Only a few columns of logits are computed at a time, and no column past V. Vmapped
     runs compute all columns at once.
     """
-    width, n_parts = world.shape.V, i32(1)
+    width, n_labels = world.shape.V, i32(1)
     if not world.vmapped:
         width = min(width, LABELS)
-        n_parts = whole(world.run.V, width)
+        n_labels = world.run.V
 
     class Seen(NamedTuple):
         of_label: Array
+        # the largest logit of another label
         other: Array
-        top: Array
         # column of the first largest logit: argmax is four times slower on a CPU
         first: Array
         n_top: Array
@@ -278,26 +272,28 @@ def compare_rows(world: World, out: Array, answers: Array, y: Array) -> Comparis
         logits = over_columns(world, lambda k: out[:, :k] @ rows[:, :k].T)
         masked = jnp.where(new, logits, f32(-jnp.inf))
         is_label = y[:, None] == item
-        others = jnp.where(is_label, f32(-jnp.inf), masked)
-        top = jnp.maximum(seen.top, jnp.max(masked, axis=1))
-        is_top, grown = masked == top[:, None], top > seen.top
+        own = jnp.max(jnp.where(is_label, masked, f32(-jnp.inf)), axis=1)
+        others = jnp.max(jnp.where(is_label, f32(-jnp.inf), masked), axis=1)
+        of_label = jnp.maximum(seen.of_label, own)
+        other = jnp.maximum(seen.other, others)
+        top = jnp.maximum(of_label, other)
+        is_top = masked == top[:, None]
+        grown = top > jnp.maximum(seen.of_label, seen.other)
         first = jnp.min(jnp.where(is_top, item, world.shape.V), axis=1)
         n_top = jnp.sum(is_top.astype(i32), axis=1, dtype=i32)
-        of_label = jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1)
-        square = jnp.sum(jnp.where(new, logits * logits, f32(0)), axis=1)
+        shown = jnp.where(new, logits, f32(0))
         return Seen(
-            of_label=seen.of_label + of_label,
-            other=jnp.maximum(seen.other, jnp.max(others, axis=1)),
-            top=top,
+            of_label=of_label,
+            other=other,
             first=jnp.where(grown, first, seen.first),
             n_top=jnp.where(grown, 0, seen.n_top) + n_top,
-            square=seen.square + square,
+            square=seen.square + jnp.sum(shown * shown, axis=1),
         )
 
     zero, index = jnp.zeros(len(y), f32), jnp.zeros(len(y), i32)
     none = jnp.full(len(y), -jnp.inf, f32)
-    start = Seen(zero, none, none, index, index, zero)
-    seen = repeat(world, n_parts, some_labels, start)
+    start = Seen(none, none, index, index, zero)
+    seen = repeat(world, n_labels, some_labels, start, width)
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     lead = seen.of_label - seen.other
     margin = jnp.where(std > 0, lead / unless_zero(std), f32(0))

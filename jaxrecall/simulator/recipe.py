@@ -21,7 +21,7 @@ from jax import Array, lax
 from ..model.point import MAX_STEPS
 from .arrays import f32
 from .error_bounds import softmax_errors
-from .forward import attention_scores, zero_if_rounding
+from .forward import Scores, attention_scores, zero_if_rounding
 from .gradient import Gradient, State, over_tokens
 from .locked_attention import is_locked, unread
 from .loops import repeat
@@ -46,13 +46,14 @@ class FirstSteps(NamedTuple):
 def recipe(world: World) -> Trained:
     """Returns the model after the three steps."""
     run, first = world.run, first_steps(world)
+    scores = attention_scores(world, first.w_hat, run.attention_rate)
     errors = locked = None
     if world.shape.trained_by.exact:
-        state = state_of_step3(world, first)
+        state = State(first.G1, run.eta, scores)
         step3 = find_source(world).gradient(world, state, "V_mat", 2)
     else:
-        locked = is_locked(world, first.w_hat)
-        step3 = step3_of_even_predictions(world, first, locked)
+        locked = is_locked(world, scores)
+        step3 = step3_of_even_predictions(world, first, scores, locked)
         assert first.phi2 is not None
         assert step3.phi2 is not None
         errors = softmax_errors(world, first.G1, first.A, first.phi2, step3.phi2)
@@ -103,14 +104,8 @@ def after_further_first_steps(world: World, G1: Array) -> Array:
     return repeat(world, world.run.first_steps, one, G1, first=1)
 
 
-def state_of_step3(world: World, first: FirstSteps) -> State:
-    scores = attention_scores(world, first.w_hat, world.run.attention_rate)
-    even = not world.shape.trained_by.exact
-    return State(first.G1, world.run.eta, scores, even=even)
-
-
 def step3_of_even_predictions(
-    world: World, first: FirstSteps, locked: Array
+    world: World, first: FirstSteps, scores: Scores, locked: Array
 ) -> Gradient:
     """The gradient by V_mat in step 3. If attention is locked, it is computed from
     weighted tokens with their softmax.
@@ -118,9 +113,8 @@ def step3_of_even_predictions(
 
     def from_samples() -> Gradient:
         here = unread(world, locked, "N")
-        return find_source(world).gradient(
-            here, state_of_step3(world, first), "V_mat", 2
-        )
+        state = State(first.G1, world.run.eta, scores, even=True)
+        return find_source(world).gradient(here, state, "V_mat", 2)
 
     def from_tokens() -> Gradient:
         state = State(first.G1, world.run.eta)

@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from ...model.keys import Blocks
 from ..arrays import (
@@ -96,7 +96,7 @@ def informative(world: World, C: Array) -> Array:
     """The number of samples with each informative token, computed from co-occurrences,
     as a float32 array (V,).
     """
-    return lax.div(jnp.sum(C, axis=1, dtype=i32), world.run.L).astype(f32)
+    return jnp.sum(C, axis=1, dtype=i32).astype(f32) / world.run.L.astype(f32)
 
 
 def step1(world: World, C: Array) -> Array:
@@ -166,7 +166,8 @@ def mean_square_bound(world: World) -> Array:
     vectors' norms.
     """
     e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
-    mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
+    mean, cov = in_value(world) / L * e.z_trig, f32(0)
+    spread = fourth = f32(0)  # the trace of cov, and the sum of the fourth powers
     informative, noise = token_shares(world)
     laws = [(informative, 1 / L), (noise, 1 - 1 / L)]
     if noise is informative:
@@ -176,12 +177,14 @@ def mean_square_bound(world: World) -> Array:
         rows = e.Z_in - mean_row[None]
         mean = mean + times * mean_row
         cov = cov + times / L * transposed_product(rows, p[:, None] * rows)
-        fourth = fourth + times / L**3 * (p @ jnp.sum(rows * rows, axis=1) ** 2)
+        lengths2 = jnp.sum(rows * rows, axis=1)
+        spread = spread + times / L * (p @ lengths2)
+        fourth = fourth + times / L**3 * (p @ lengths2**2)
     # zero for orthogonal rows, where rounding may make it negative
     linear = jnp.maximum(4 * mean @ cov @ mean, f32(0))
     quadratic = 2 * jnp.sum(cov * cov) + fourth
     deviation = (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
-    return mean @ mean + jnp.trace(cov) + 6 * deviation
+    return mean @ mean + spread + 6 * deviation
 
 
 def step3(world: World, scores: Scores) -> Gradient:
