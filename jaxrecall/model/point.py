@@ -1006,19 +1006,7 @@ average of the learned parameters.
 EXTRAS = ("diagnose", "decoders")
 """The switches that add columns and change no other column."""
 
-_EVERYWHERE = EVALUATION | {
-    "V",
-    "N",
-    "L",
-    "d",
-    "m",
-    "embedding",
-    "embedding_out",
-    "activation",
-    "trigger_in_value",
-    "fresh_batches",
-}
-_EVERYWHERE |= {"eta", "gamma", "gamma2", "kappa", "first_steps", "pool"}
+_EVERYWHERE = EVALUATION | IN_ID | {"embedding_out", "kappa", "first_steps", "pool"}
 _TOKENS = {"tokens", "noise_tokens"}
 _FURTHER = {"steps", "start", "optimizer", "lr", "lr_attention", "trains"}
 
@@ -1039,7 +1027,8 @@ COVERED: dict[str, frozenset[str]] = {
 reference.
 
 The parts are the exact gradients and metrics of every point, further steps, the forms
-with a pool, the diagnosis, and the decoders. Names are listed explicitly. Each part
+with a pool, the diagnosis, and the decoders. Names are listed explicitly, and IN_ID
+never gets another. Each part
 therefore refuses a point with a new field off its default until somebody has checked
 this field. Shortcuts and formulas list their fields in `simulator/forms.py` and
 `theory/model.py`.

@@ -91,8 +91,7 @@ def critical(
     if axis == "N":
         return critical_N(model, theta)
     if isinstance(model, Model) and not getattr(model, axis):
-        low, high = RANGES[axis]
-        suits_every_law = low if axis in FALLING else high
+        suits_every_law = RANGES[axis][axis not in FALLING]
         model = model.replace(**{axis: suits_every_law})
     check_theta(model, theta)
     if N is None:
@@ -132,8 +131,8 @@ def _crossing(model: Model, axis: str, theta: float, N: float) -> float:
     least, above, pivots = first, last + 1, ()
     if axis == "N":
         near = _likely_power(model, theta)
-        # the first two show that theta is never reached
-        pivots = above // 2, last, near, near - 1, near + 1, near + 2
+        # the last two show that theta is never reached
+        pivots = near, near - 1, near + 1, near + 2, above // 2, last
     for power in pivots:
         if least <= power < above:
             if crosses(power):

@@ -285,9 +285,9 @@ class _ExpandedBlock:
         Only the first problem is recorded, because it may cause later expressions to
         fail.
         """
-        values, problems = dict(values), []
+        problems = []
         for name, expression in self.block.derive.items():
-            values[name] = _evaluated(expression, values, name, problems)
+            values = values | {name: _evaluated(expression, values, name, problems)}
         return _Candidate(values, problems[:1])
 
     def _excludes(self, candidate: _Candidate) -> bool:

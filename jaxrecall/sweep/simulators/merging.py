@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from heapq import heapify, heappop, heappush
-from itertools import combinations, starmap
-from operator import attrgetter
+from itertools import combinations, groupby, starmap
+from operator import attrgetter, ge
 
-from ...model.point import Point
+from ...model.point import Point, fields_of_kind
 from ...simulator.cost import Work, amount, work_of
 from ...simulator.forms import form_for
 from ...simulator.program_shape import Shape
@@ -73,12 +73,17 @@ def merged(points: Mapping[Point, int]) -> dict[Point, Program]:
     than it saves. Each merged shape is then replaced by the program that does its work
     in the least time.
     """
+    by_key: dict[object, list[Point]] = {}
+    for _, neighbours in groupby(points, _equal_costs):
+        equal = [*neighbours]
+        by_key.setdefault(_alike(equal[0]), []).extend(equal)
     of_shapes: dict[Shape, list[Point]] = {}
-    for alike in grouped(points, _alike).values():
+    for alike in by_key.values():
         of_shapes.setdefault(Shape.tight(alike[0]), []).extend(alike)
-    tight = []
-    for shape, of_shape in of_shapes.items():
-        tight.append(PlannedProgram(shape, [Part(of_shape, points)]))
+    tight = [
+        PlannedProgram(shape, [Part(of_shape, points)])
+        for shape, of_shape in of_shapes.items()
+    ]
     members: list[PlannedProgram] = []
     for of_variant in grouped(sorted(tight, key=_variant), _variant).values():
         members += _merge(of_variant)
@@ -97,9 +102,11 @@ def _alike(point: Point) -> tuple[object, ...]:
     """Returns a key. Points with equal keys have the same shape, which takes longer to
     compute.
     """
-    form = form_for(point, point.V).name
-    return form, point.sizes, point.template
+    return form_for(point, point.V).name, point.sizes, point.template
 
+
+_equal_costs = attrgetter("template", "eta", *fields_of_kind("size", "traced"))
+"""Returns the values that determine the shape of a point and the cost of its runs."""
 
 _variant = attrgetter("shape.variant")
 
@@ -120,7 +127,7 @@ def cheapest(member: PlannedProgram, fallbacks: Iterable[Shape] = ()) -> Shape:
         for each in light, replace(light, quick=True, tile=0):
             costs[each] = member.seconds(each)
     for other in sorted(fallbacks):
-        if other.variant == shape.variant and larger(other, shape) == other:
+        if other.variant == shape.variant and all(map(ge, other.sizes, shape.sizes)):
             costs[other] = member.seconds(other) - 0.5 * other.compile_seconds
     return min(costs, key=costs.__getitem__)
 
@@ -158,13 +165,6 @@ def _merge(members: list[PlannedProgram]) -> list[PlannedProgram]:
                 heappush(merges, merge(i, new))
             left.add(new)
     return [numbered[i] for i in sorted(left)]
-
-
-def larger(a: Shape, b: Shape) -> Shape:
-    """Returns the shape `a` with V, d and m replaced by the larger values of both
-    shapes.
-    """
-    return _resized(a, *map(max, a.sizes, b.sizes))
 
 
 def _resized(shape: Shape, V: int, d: int, m: int) -> Shape:
