@@ -29,7 +29,7 @@ from .machine import cores, memory_limit
 from .simulators import AnyPoint, Program, Room, grouped
 from .simulators.custom import Simulator
 from .simulators.shipped import RECALL
-from .speed import slowness
+from .speed import COMPILE, slowness
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
@@ -108,9 +108,8 @@ class Plan:
         """The estimated wall time of all runs and of compiling or loading the programs
         on this machine, in seconds.
         """
-        run, compile = slowness()
-        at_once = min(self.n_loading, len(self.peaks) or 1)
-        return run * self.run_seconds + compile * self.start_seconds / at_once
+        start_seconds = slowness().of(COMPILE) * self.start_seconds
+        return start_seconds + _seconds_here(self.chunks)
 
     @property
     def n_loading(self) -> int:
@@ -121,8 +120,11 @@ class Plan:
 
     @property
     def start_seconds(self) -> float:
-        """The seconds that a usual machine takes to compile or load all programs."""
-        return sum(map(self.simulator.start_seconds, self.peaks))
+        """The wall time in which a usual machine compiles or loads all programs, in
+        seconds.
+        """
+        total = sum(map(self.simulator.start_seconds, self.peaks))
+        return total / min(self.n_loading, len(self.peaks) or 1)
 
     def seconds_of(self, run: Run, program: Program) -> float:
         """Returns the estimated time of a run in a program on one core, in seconds."""
@@ -135,7 +137,6 @@ class Plan:
 
     def _entry(self, program: Program, chunks: Sequence[Chunk]) -> Json:
         runs = [run for chunk in chunks for run in chunk.runs]
-        seconds = slowness().run * sum(chunk.seconds for chunk in chunks)
         known = self.simulator.costs_known
         return {
             "bucket": str(program),
@@ -143,9 +144,15 @@ class Plan:
             "points": len({run.point for run in runs}),
             "runs": len(runs),
             "chunks": len(chunks),
-            "est_seconds": seconds if known else None,
+            "est_seconds": _seconds_here(chunks) if known else None,
             "est_peak_bytes": self.peaks[program] if known else None,
         }
+
+
+def _seconds_here(chunks: Iterable[Chunk]) -> float:
+    """The estimated wall time of chunks on this machine, in seconds."""
+    factor = slowness().of
+    return sum(factor(chunk.program.label) * chunk.seconds for chunk in chunks)
 
 
 def make_plan(

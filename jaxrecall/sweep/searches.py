@@ -28,7 +28,7 @@ from .plan import Plan, by_id, make_plan
 from .search import OUTCOMES, CellSearch, Request, farthest
 from .simulators import Program
 from .simulators.custom import Simulator
-from .speed import slowness
+from .speed import COMPILE, slowness
 from .summary import MEAN, parsed
 
 RUNS_PER_CELL, ROUNDS = 60, 25
@@ -309,7 +309,7 @@ class Searches:
             n_runs = min(n_runs, RUNS_PER_CELL)
         # ordered, so that sums have the same last digit in every process
         programs = {}
-        run, compile = slowness()
+        slow = slowness()
         left, flops, seconds = 0, 0.0, ROUNDS * ROUND_SECONDS
         for cell in self._unfinished:
             levels = list(cell.points)
@@ -322,9 +322,9 @@ class Searches:
             n = max(n_runs - len(cell.accuracy), 1)
             left += n
             flops += n * cost.flops
-            seconds += run * n * cost.seconds / cores()
+            seconds += slow.of(program.label) * n * cost.seconds / cores()
         start = sum(map(self.simulator.start_seconds, programs))
-        return left, flops, seconds + compile * start
+        return left, flops, seconds + slow.of(COMPILE) * start
 
     def __str__(self) -> str:
         theta = ", ".join(map("{:g}".format, self.search.theta))

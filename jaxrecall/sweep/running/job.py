@@ -26,7 +26,7 @@ from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, by_id, make_plan, without_shard
 from ..simulators.custom import X64, Simulator
 from ..simulators.shipped import RECALL
-from ..speed import USUAL, learn, slowness
+from ..speed import learn, slowness
 from ..store import LastValues, MemoryStore, Store
 from ..store.table import read_facts
 from .call import Call, as_known
@@ -280,7 +280,7 @@ def _cost_of_search(search: Searches, most: float | None) -> str:
 def _time(plan: Plan) -> str:
     seconds = plan.seconds
     time = f"{duration(seconds)} on {plural(cores(), 'core')}, compilation included"
-    if slowness() is USUAL:
+    if not slowness():
         time += f" (up to {duration(3 * seconds)}: no sweep has measured this machine)"
     return time
 
@@ -535,6 +535,7 @@ def carry_out(
             learn(
                 run=(call.run_seconds, call.est_done),
                 compile=(call.compile_seconds, compile_estimate),
+                programs=[program.label for program in plan.peaks],
             )
     finally:
         call.close()
