@@ -22,7 +22,7 @@ NO_CODE = (
 )
 CLOSING = (")", "]", "}")
 
-MOST = {"jaxrecall": 190_100, "tests": 229_450, "benchmarks": 16_000}
+MOST = {"jaxrecall": 189_900, "tests": 228_950, "benchmarks": 16_000}
 """Tokens of each tree, without comments and docstrings. Folders may borrow from each
 other. These bounds are not a change's to raise. This file, run as a script, prints the
 sizes.
