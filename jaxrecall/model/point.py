@@ -1027,11 +1027,10 @@ COVERED: dict[str, frozenset[str]] = {
 reference.
 
 The parts are the exact gradients and metrics of every point, further steps, the forms
-with a pool, the diagnosis, and the decoders. Names are listed explicitly, and IN_ID
-never gets another. Each part
-therefore refuses a point with a new field off its default until somebody has checked
-this field. Shortcuts and formulas list their fields in `simulator/forms.py` and
-`theory/model.py`.
+with a pool, the diagnosis, and the decoders. Names are listed explicitly, apart from
+those in IN_ID, which never changes. Each part therefore refuses a point with a new
+field off its default until somebody has checked this field. Shortcuts and formulas list
+their fields in `simulator/forms.py` and `theory/model.py`.
 """
 
 OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}

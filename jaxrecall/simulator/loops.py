@@ -77,6 +77,7 @@ def repeat(
         n = lax.pmax(n, RUNS)
 
     def is_left(now: tuple[Array, Carry]) -> Array:
+        # without a sign, because the start of the part after the last may exceed 2^31
         return now[0].astype(jnp.uint32) * size < n.astype(jnp.uint32)
 
     def step(now: tuple[Array, Carry]) -> tuple[Array, Carry]:

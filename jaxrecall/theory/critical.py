@@ -91,7 +91,8 @@ def critical(
     if axis == "N":
         return critical_N(model, theta)
     if isinstance(model, Model) and not getattr(model, axis):
-        suits_every_law = RANGES[axis][axis not in FALLING]
+        low, high = RANGES[axis]
+        suits_every_law = low if axis in FALLING else high
         model = model.replace(**{axis: suits_every_law})
     check_theta(model, theta)
     if N is None:
